@@ -1,0 +1,1 @@
+//! Lean Kubernetes objects, quantities, selectors, pod arithmetic, MPIJob types and the contract names.

@@ -1,0 +1,1 @@
+//! An embedded Kubernetes API server: one generic store and one table of resources as data.

@@ -1,0 +1,3 @@
+//! The ringmaster binary: flags and output formats.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! From a kubeconfig to API clients without blanket retry, and lean watches.

@@ -1,0 +1,1 @@
+//! Training jobs as a user sees them: submit, get, list, logs, delete, top. A plain API client.

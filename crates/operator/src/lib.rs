@@ -1,0 +1,1 @@
+//! The MPIJob operator: reconcile as a pure state machine, and a thin driver.

@@ -1,0 +1,1 @@
+//! How good a set of GPUs is, the best set for every free mask, the best placement of a gang, and the throughput model.

@@ -1,0 +1,3 @@
+//! ringmaster-rsh: mpirun's remote shell, an exec through the Kubernetes API. Small and static.
+
+fn main() {}

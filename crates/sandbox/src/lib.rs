@@ -1,0 +1,1 @@
+//! The laptop cluster: API server, Job controller, simulated nodes, scheduler and operator in one process.

@@ -1,0 +1,1 @@
+//! The scheduler daemon: watches into scheduling, decisions into API writes.
