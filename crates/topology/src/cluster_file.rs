@@ -11,6 +11,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use serde_saphyr::Spanned;
 
 use crate::{GpuSet, MatrixError, Product, Topology, XmlError, catalogue};
 
@@ -54,28 +55,36 @@ pub enum ClusterFileError {
         problem: String,
     },
     /// Two nodes have one name.
-    #[error("{file}: node {name:?} is there twice")]
+    #[error("{file}:{line}: node {name:?} is there twice")]
     Twice {
         /// The file.
         file: String,
+        /// Line, from 1.
+        line: u64,
         /// The name.
         name: String,
     },
     /// A name or file that is none.
-    #[error("{file}: node {name:?}: {machine:?} is neither a machine of the catalogue nor a file")]
+    #[error(
+        "{file}:{line}: node {name:?}: {machine:?} is neither a machine of the catalogue nor a file"
+    )]
     UnknownMachine {
         /// The file.
         file: String,
+        /// Line, from 1.
+        line: u64,
         /// The node.
         name: String,
         /// What it names.
         machine: String,
     },
     /// A free GPU that the node has not.
-    #[error("{file}: node {name:?}: free names GPU {gpu}, but the node has {gpus} GPUs")]
+    #[error("{file}:{line}: node {name:?}: free names GPU {gpu}, but the node has {gpus} GPUs")]
     NoSuchGpu {
         /// The file.
         file: String,
+        /// Line, from 1.
+        line: u64,
         /// The node.
         name: String,
         /// The GPU.
@@ -89,6 +98,9 @@ pub enum ClusterFileError {
     /// The topology XML cannot be read.
     #[error(transparent)]
     Xml(#[from] XmlError),
+    /// The catalogue does not have it.
+    #[error("{0:?} is no machine of the catalogue; `ringmaster topo list` names them")]
+    NoSuchMachine(String),
     /// A machine list such as `gn6v=2` is wrong.
     #[error("{0:?} is not MACHINE=COUNT (as gn6v=2)")]
     MachineCount(String),
@@ -97,10 +109,10 @@ pub enum ClusterFileError {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
-    name: String,
-    topology: String,
+    name: Spanned<String>,
+    topology: Spanned<String>,
     #[serde(default)]
-    free: Option<GpuSet>,
+    free: Option<Spanned<GpuSet>>,
     #[serde(default)]
     gpu: Option<Product>,
 }
@@ -142,7 +154,7 @@ impl ClusterFile {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|source| ClusterFileError::Read { file: file.clone(), source })?;
-        Self::parse(&text, &file, path.parent().unwrap_or(Path::new("")))
+        Self::parse(&text, &file, path.parent().unwrap_or_else(|| Path::new("")))
     }
 
     fn parse(text: &str, file: &str, folder: &Path) -> Result<Self, ClusterFileError> {
@@ -152,9 +164,11 @@ impl ClusterFile {
         let mut names = BTreeSet::new();
         let mut nodes = Vec::new();
         for Entry { name, topology: machine, free, gpu } in entries {
+            let (name, line) = (name.value, name.referenced.line());
             if !names.insert(name.clone()) {
-                return Err(ClusterFileError::Twice { file: file.to_owned(), name });
+                return Err(ClusterFileError::Twice { file: file.to_owned(), line, name });
             }
+            let (machine, line) = (machine.value, machine.referenced.line());
             let topology = match catalogue::machine(&machine) {
                 Some(_) => Topology::load(&machine, gpu)?,
                 None => {
@@ -162,6 +176,7 @@ impl ClusterFile {
                     if !path.exists() {
                         return Err(ClusterFileError::UnknownMachine {
                             file: file.to_owned(),
+                            line,
                             name,
                             machine,
                         });
@@ -169,10 +184,12 @@ impl ClusterFile {
                     load(&path, gpu)?
                 }
             };
-            let free = free.unwrap_or(topology.gpus());
+            let line = free.as_ref().map_or(line, |free| free.referenced.line());
+            let free = free.map_or_else(|| topology.gpus(), |free| free.value);
             if let Some(gpu) = free.difference(topology.gpus()).lowest() {
                 return Err(ClusterFileError::NoSuchGpu {
                     file: file.to_owned(),
+                    line,
                     name,
                     gpu,
                     gpus: topology.len(),
@@ -196,12 +213,8 @@ impl ClusterFile {
                 .ok()
                 .filter(|&n| n > 0)
                 .ok_or_else(|| ClusterFileError::MachineCount(item.to_owned()))?;
-            let known =
-                catalogue::machine(machine).ok_or_else(|| ClusterFileError::UnknownMachine {
-                    file: "--machine".to_owned(),
-                    name: machine.to_owned(),
-                    machine: machine.to_owned(),
-                })?;
+            let known = catalogue::machine(machine)
+                .ok_or_else(|| ClusterFileError::NoSuchMachine(machine.to_owned()))?;
             let topology = known.topology();
             nodes.extend((1..=count).map(|number| NodeSpec {
                 name: format!("{machine}-{number}"),
@@ -242,7 +255,7 @@ mod tests {
             ("- {name: n1}", "topology"),
             (
                 "- {name: n1, topology: gn6v}\n- {name: n1, topology: gn6v}",
-                "node \"n1\" is there twice",
+                "c.yaml:2: node \"n1\" is there twice",
             ),
             ("- {name: n1, topology: nope}", "\"nope\" is neither a machine"),
             (

@@ -50,7 +50,7 @@ impl GpuSet {
 
     /// Whether GPU `index` is a member.
     pub const fn contains(self, index: usize) -> bool {
-        index < Self::CAPACITY && self.0 >> index & 1 == 1
+        index < Self::CAPACITY && (self.0 >> index) & 1 == 1
     }
 
     /// Whether every member of `self` is one of `other`.
@@ -114,11 +114,10 @@ impl GpuSet {
                 None
             } else {
                 let low = positions & positions.wrapping_neg();
-                match positions.checked_add(low) {
-                    Some(ripple) => Some(ripple | ((positions ^ ripple) >> 2) / low),
-                    None => None,
-                }
-                .filter(|&n| Self(n).is_subset(Self::first(count)))
+                positions
+                    .checked_add(low)
+                    .map(|ripple| ripple | (((positions ^ ripple) >> 2) / low))
+                    .filter(|&n| Self(n).is_subset(Self::first(count)))
             };
             Some(Self(positions).iter().map(|p| members[p]).collect())
         })

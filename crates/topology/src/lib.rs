@@ -13,14 +13,13 @@ mod nccl_xml;
 mod product;
 mod report;
 mod topo_m;
-#[expect(clippy::module_inception, reason = "the room's main concept has the room's name")]
 mod topology;
 
 pub use cluster_file::{ClusterFile, ClusterFileError, NodeSpec};
 pub use gpu_set::{GpuSet, GpuSetError};
 pub use level::{PcieLevel, UnknownLevel};
 pub use nccl_xml::XmlError;
-pub use product::{LinkTable, Product, UnknownProduct};
+pub use product::{LinkTable, LinkTableError, Product, UnknownProduct};
 pub use report::{NodeReport, ReportError};
 pub use topo_m::{MatrixError, MatrixProblem};
 pub use topology::{Matrix, Nic, Topology};

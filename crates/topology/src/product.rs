@@ -31,8 +31,10 @@ pub enum Product {
     Mi300a,
     /// AMD MI300X.
     Mi300x,
-    /// NVIDIA H100 (and H200), NVLink 4.
+    /// NVIDIA H100, NVLink 4.
     H100,
+    /// NVIDIA H200, NVLink 4.
+    H200,
     /// AMD MI355X.
     Mi355x,
     /// NVIDIA Blackwell (B200, GB200), NVLink 5.
@@ -41,7 +43,7 @@ pub enum Product {
 
 impl Product {
     /// Every product, least capable first.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Pcie,
         Self::Vega20,
         Self::Rtx8000,
@@ -53,6 +55,7 @@ impl Product {
         Self::Mi300a,
         Self::Mi300x,
         Self::H100,
+        Self::H200,
         Self::Mi355x,
         Self::B200,
     ];
@@ -71,6 +74,7 @@ impl Product {
             Self::Mi300a => "mi300a",
             Self::Mi300x => "mi300x",
             Self::H100 => "h100",
+            Self::H200 => "h200",
             Self::Mi355x => "mi355x",
             Self::B200 => "b200",
         }
@@ -89,7 +93,7 @@ impl Product {
             Self::A100 => 12,
             Self::Mi300a => 12,
             Self::Mi300x | Self::Mi355x => 7,
-            Self::H100 | Self::B200 => 18,
+            Self::H100 | Self::H200 | Self::B200 => 18,
         }
     }
 
@@ -105,12 +109,6 @@ impl Product {
     /// V100.
     pub fn from_label(value: &str) -> Option<Self> {
         let value = value.to_lowercase();
-        if value.contains("h200") {
-            return Some(Self::H100);
-        }
-        if value.contains("gb200") {
-            return Some(Self::B200);
-        }
         Self::ALL.into_iter().skip(1).find(|product| value.contains(product.name()))
     }
 }
@@ -148,13 +146,13 @@ impl FromStr for Product {
 /// | P100 | 18.0 | what NCCL plans with; 18.3 measured on a C4130 |
 /// | A100 bridged | 17.3 | 208 GB/s over 12 links of a bridged pair (nccl-tests issue 178) |
 /// | A100 board | 19.6 | 235 GB/s over 12 links of eight GPUs (NCCL 2.8's plan) |
-/// | H100 | 20.6 | what NCCL plans with; 370 GB/s over 18 links measured |
+/// | H100, H200 | 20.6 | what NCCL plans with; 370 GB/s over 18 links measured |
 /// | B200 | 40.1 | what NCCL plans with |
 /// | RTX 8000 | 12 | what NCCL plans with for bridged cards |
 /// | AMD | 37, 50 | xGMI 2 and 3, per link and direction |
 /// | PIX, PXB, PHB, NODE, SYS | 10, 10, 9, 8, 6 | in-node rings over PCIe 3; closer is not always faster, so measure |
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct LinkTable {
     /// Products' links, GB/s one way.
     pub links: BTreeMap<Product, f64>,
@@ -178,6 +176,7 @@ impl Default for LinkTable {
             (Product::Mi300a, 37.0),
             (Product::Mi300x, 50.0),
             (Product::H100, 20.6),
+            (Product::H200, 20.6),
             (Product::Mi355x, 50.0),
             (Product::B200, 40.1),
         ];
@@ -186,7 +185,67 @@ impl Default for LinkTable {
     }
 }
 
+/// What is wrong with a table of link bandwidths.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkTableError {
+    /// The text is no such table.
+    #[error("{file}: {problem}")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// The YAML reader's words, with line and column.
+        problem: String,
+    },
+    /// A bandwidth that is none.
+    #[error("{file}: {entry}: {value} is no bandwidth in GB/s")]
+    Value {
+        /// The file.
+        file: String,
+        /// The product or level.
+        entry: String,
+        /// What stands there.
+        value: f64,
+    },
+}
+
+/// The entries of a table that differ from the default one.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[derive(Default)]
+struct Overrides {
+    links: BTreeMap<Product, f64>,
+    a100_bridged: Option<f64>,
+    pcie: BTreeMap<PcieLevel, f64>,
+}
+
 impl LinkTable {
+    /// The default table with the entries that `text` names replaced, as `{links: {v100: 22.9}, pcie: {PHB: 11}}`.
+    /// `file` is the name for errors.
+    ///
+    /// # Errors
+    /// YAML that cannot be read, by line; an entry that is unknown, negative or no number.
+    pub fn from_yaml(text: &str, file: &str) -> Result<Self, LinkTableError> {
+        let overrides: Overrides = serde_saphyr::from_str(text).map_err(|e| {
+            LinkTableError::Syntax { file: file.to_owned(), problem: e.to_string() }
+        })?;
+        let mut table = Self::default();
+        let named = overrides
+            .links
+            .iter()
+            .map(|(product, &value)| (product.to_string(), value))
+            .chain(overrides.pcie.iter().map(|(level, &value)| (level.to_string(), value)))
+            .chain(overrides.a100_bridged.map(|value| ("a100Bridged".to_owned(), value)));
+        for (entry, value) in named {
+            if !value.is_finite() || value < 0.0 {
+                return Err(LinkTableError::Value { file: file.to_owned(), entry, value });
+            }
+        }
+        table.links.extend(overrides.links);
+        table.pcie.extend(overrides.pcie);
+        table.a100_bridged = overrides.a100_bridged.unwrap_or(table.a100_bridged);
+        Ok(table)
+    }
+
     /// GB/s in one direction of one link; `bridged` says whether the GPUs are joined in pairs by bridges.
     pub fn link(&self, product: Product, bridged: bool) -> f64 {
         if product == Product::A100 && bridged {
@@ -213,12 +272,30 @@ mod tests {
         for (label, product) in [
             ("Tesla-V100-SXM2-32GB", Some(Product::V100)),
             ("NVIDIA-A100-SXM4-80GB", Some(Product::A100)),
-            ("NVIDIA-H200", Some(Product::H100)),
+            ("NVIDIA-H200", Some(Product::H200)),
             ("NVIDIA-GB200", Some(Product::B200)),
             ("A10", None),
         ] {
             assert_eq!(Product::from_label(label), product, "{label}");
         }
         assert!("banana".parse::<Product>().unwrap_err().to_string().contains("v100"));
+    }
+
+    #[test]
+    fn a_table_is_overridden_entry_by_entry() {
+        let table =
+            LinkTable::from_yaml("links: {v100: 22.9}\npcie: {PHB: 11}\n", "t.yaml").unwrap();
+        assert_eq!(table.link(Product::V100, false), 22.9);
+        assert_eq!(table.link(Product::H100, false), 20.6);
+        assert_eq!((table.pcie(PcieLevel::Phb), table.pcie(PcieLevel::Sys)), (11.0, 6.0));
+        for (text, words) in [
+            ("links: {v900: 1}", "v900"),
+            ("links: {v100: -1}", "V100: -1 is no bandwidth"),
+            ("pcie: {PHB: .nan}", "PHB: NaN"),
+            ("nics: {}", "nics"),
+        ] {
+            let error = LinkTable::from_yaml(text, "t.yaml").unwrap_err().to_string();
+            assert!(error.starts_with("t.yaml") && error.contains(words), "{error}");
+        }
     }
 }

@@ -4,6 +4,8 @@
 //! from spaces to tabs, SYS was once SOC, NICs are called after the driver (`mlx5_0`) or numbered (`NIC0`, with a
 //! legend), and the affinity columns came one by one. A cell holds a link count (`NV2`, `XG4`, `XGMI`) or a PCIe level.
 
+use std::collections::BTreeMap;
+
 use crate::{GpuSet, Nic, PcieLevel, Product, Topology};
 
 /// What is wrong with a topology text, and where.
@@ -141,9 +143,13 @@ struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
+    /// The header names a GPU and holds no cell; a network card may stand before the GPUs.
     fn parse(line: &'a str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        gpu_index(words.first()?)?;
+        words.iter().find(|word| gpu_index(word).is_some())?;
+        if words.iter().any(|word| Cell::parse(word).is_some()) {
+            return None;
+        }
         // "CPU Affinity", "NUMA Affinity" and "GPU NUMA ID" end the devices.
         let end =
             words.iter().position(|w| matches!(*w, "CPU" | "NUMA" | "GPU")).unwrap_or(words.len());
@@ -208,10 +214,17 @@ impl Topology {
             .collect();
         let mut numa = vec![None; gpus];
         let mut amd = false;
+        let mut legend = BTreeMap::new();
         for (number, line) in lines {
             let mut words = line.split_whitespace();
             let row = words.next().unwrap_or_default();
-            let Some(gpu) = gpu_index(row) else { continue };
+            let Some(gpu) = gpu_index(row) else {
+                // "NIC0: mlx5_0", the legend of numbered network cards.
+                if let (Some(number), Some(name)) = (row.strip_suffix(':'), words.next()) {
+                    legend.insert(number.to_owned(), name.to_owned());
+                }
+                continue;
+            };
             let Some(row_cells) = cells.get_mut(gpu) else {
                 return Err(fail(
                     Some(number),
@@ -293,6 +306,11 @@ impl Topology {
                 }
             }
         }
+        for nic in &mut nics {
+            if let Some(name) = legend.remove(&nic.name) {
+                nic.name = name;
+            }
+        }
         let inferred = Self::infer_product(&links, amd);
         Ok(Self {
             product: product.unwrap_or(inferred),
@@ -353,7 +371,9 @@ mod tests {
         let expected = read(tabs).unwrap();
         assert_eq!(expected.numa, [Some(0), Some(1)]);
         assert_eq!(expected.nics[0].levels, [Some(PcieLevel::Pix), Some(PcieLevel::Sys)]);
-        for other in [spaces, nic_first, coloured] {
+        let leading_nic = "mlx5_0 GPU0 GPU1 CPU Affinity NUMA Affinity\nGPU0 PIX X NV2 0-3 0\nGPU1 SYS NV2 X 4-7 1\n";
+        let legend = format!("{}\nNIC Legend:\n\n  NIC0: mlx5_0\n", tabs.replace("mlx5_0", "NIC0"));
+        for other in [spaces, nic_first, leading_nic, coloured, legend.as_str()] {
             assert_eq!(read(other).unwrap(), expected, "{other}");
         }
         assert_eq!(read(&expected.to_topo_m()).unwrap(), expected);

@@ -81,7 +81,7 @@ impl Topology {
     pub fn level(&self, a: usize, b: usize) -> PcieLevel {
         let told = self.pcie.get(a).and_then(|row| row.get(b)).copied().flatten();
         let numa = |gpu: usize| self.numa.get(gpu).copied().flatten();
-        told.unwrap_or(match (numa(a), numa(b)) {
+        told.unwrap_or_else(|| match (numa(a), numa(b)) {
             (Some(x), Some(y)) if x == y => PcieLevel::Node,
             _ => PcieLevel::Sys,
         })
