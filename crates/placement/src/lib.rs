@@ -1,7 +1,11 @@
 //! How good a set of GPUs is, the best set for every free mask, the best placement of a gang, and the throughput model.
 
+mod arrangement;
 mod class;
 mod packing;
 mod ring;
+mod workload;
 
+pub use arrangement::{Arrangement, DEFAULT_NETWORK, Exchange, Path};
 pub use class::{Bandwidth, Class, Classes};
+pub use workload::{DEFAULT_BATCH, LOOPBACK, OVERLAP, Rates, Workload, WorkloadError};

@@ -1,0 +1,73 @@
+//! What goes to stdout, in the format that the user asked for.
+
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text for people.
+    #[default]
+    Wide,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// The flags `-o FORMAT` and `--json`.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Output {
+    /// Format of the answer
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
+    output: Format,
+    /// Short for -o json
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+impl Output {
+    /// The format asked for.
+    pub fn format(self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+
+    /// Writes `answer` as JSON or YAML, or as what `text` makes of it.
+    pub fn emit<T: Serialize>(
+        self,
+        answer: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        say(&match self.format() {
+            Format::Wide => text(answer),
+            Format::Json => serde_json::to_string_pretty(answer)? + "\n",
+            Format::Yaml => yaml(answer)?,
+        })
+    }
+}
+
+fn yaml<T: Serialize>(answer: &T) -> anyhow::Result<String> {
+    // By way of JSON, so that keys and numbers are the same in both formats.
+    let value = serde_json::to_value(answer)?;
+    let mut text = serde_saphyr::to_string(&value)?;
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Writes text to stdout.
+pub fn say(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes a line to stderr.
+pub fn complain(line: &str) {
+    // Nobody is left to tell when stderr is closed.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
