@@ -111,7 +111,7 @@ impl Class {
                     self.fragmentation(free.difference(*b))
                         .cmp(&self.fragmentation(free.difference(*a)))
                 })
-                .then_with(|| b.bits().cmp(&a.bits()))
+                .then_with(|| a.bits().reverse_bits().cmp(&b.bits().reverse_bits()))
         })
     }
 
