@@ -1,5 +1,7 @@
 //! B(S) and its bound against the reference tables: units of links that an integer programme found, gap 0.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where an assumption does not hold")]
+
 use std::{collections::BTreeMap, path::Path};
 
 use placement::Class;

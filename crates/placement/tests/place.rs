@@ -1,5 +1,7 @@
 //! The placement of gangs: against brute force, and its rules one by one.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where an assumption does not hold")]
+
 use std::sync::Arc;
 
 use placement::{Class, Classes, NodeOption, Objective, Placement, Profile, Request, place};

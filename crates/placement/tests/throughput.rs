@@ -1,5 +1,7 @@
 //! The throughput model against the product pages' figures and the what-if table.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where an assumption does not hold")]
+
 use placement::{Arrangement, Class, Path, Rates, Workload};
 use topology::{GpuSet, LinkTable, catalogue};
 
