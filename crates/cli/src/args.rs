@@ -4,23 +4,23 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{exit, topo};
+use crate::{exit, plan, topo};
 
 /// GPU topology-aware gang scheduling for Kubernetes
 #[derive(Debug, Parser)]
 #[command(name = "ringmaster", version, about, after_help = exit::HELP, propagate_version = true)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// How much the log on stderr says
     #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Info)]
-    pub loglevel: LogLevel,
+    pub(crate) loglevel: LogLevel,
     /// What to do
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// How much the log says.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum LogLevel {
+pub(crate) enum LogLevel {
     /// Everything.
     Debug,
     /// What happens.
@@ -33,7 +33,7 @@ pub enum LogLevel {
 
 impl LogLevel {
     /// The filter of log lines; libraries speak up from a warning on.
-    pub fn directive(self) -> &'static str {
+    pub(crate) fn directive(self) -> &'static str {
         match self {
             Self::Debug => "debug",
             Self::Info => "info,kube=warn,hyper=warn,tower=warn",
@@ -45,10 +45,12 @@ impl LogLevel {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Show the GPUs and links of a machine, a file or a node
     #[command(subcommand)]
     Topo(topo::Command),
+    /// Say where a gang would go, offline
+    Plan(Box<plan::Plan>),
     /// Print the completion script of a shell
     Completion {
         /// The shell
@@ -59,8 +61,8 @@ pub enum Command {
 
 /// Which cluster a command talks to.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Connection {
+pub(crate) struct Connection {
     /// The kubeconfig file; else $KUBECONFIG, ~/.kube/config or the pod's service account
     #[arg(long, alias = "config", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
 }

@@ -3,16 +3,16 @@
 use std::process::ExitCode;
 
 /// The work is done.
-pub const OK: u8 = 0;
+pub(crate) const OK: u8 = 0;
 /// It is not: an error on stderr, or an audit that found something.
-pub const ERROR: u8 = 1;
+pub(crate) const ERROR: u8 = 1;
 /// The command line is wrong.
-pub const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 /// `plan`: there is no placement.
-pub const NO_PLACEMENT: u8 = 3;
+pub(crate) const NO_PLACEMENT: u8 = 3;
 
 /// What `--help` says of them.
-pub const HELP: &str = "Exit codes:
+pub(crate) const HELP: &str = "Exit codes:
   0  the work is done
   1  an error, which stderr names; `audit` found something wrong
   2  the command line is wrong
@@ -20,20 +20,20 @@ pub const HELP: &str = "Exit codes:
 
 /// How a command ended when nothing went wrong with the command itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit(pub u8);
+pub(crate) struct Exit(pub u8);
 
 impl Exit {
     /// Everything is done.
-    pub const DONE: Self = Self(OK);
+    pub(crate) const DONE: Self = Self(OK);
 }
 
 /// The command line is wrong in a way that only the command itself can see.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Usage(pub String);
+pub(crate) struct Usage(pub String);
 
 /// The exit code of a command, its error said on stderr.
-pub fn code(result: anyhow::Result<Exit>) -> ExitCode {
+pub(crate) fn code(result: anyhow::Result<Exit>) -> ExitCode {
     match result {
         Ok(Exit(code)) => ExitCode::from(code),
         Err(error) => {

@@ -3,6 +3,7 @@
 mod args;
 mod exit;
 mod output;
+mod plan;
 mod topo;
 
 use std::process::ExitCode;
@@ -22,9 +23,8 @@ fn main() -> ExitCode {
 
 /// Log lines go to stderr; `RINGMASTER_LOG` sets them module by module.
 fn start_tracing(cli: &Cli) {
-    let filter = tracing_subscriber::EnvFilter::builder()
-        .with_env_var("RINGMASTER_LOG")
-        .from_env_lossy();
+    let filter =
+        tracing_subscriber::EnvFilter::builder().with_env_var("RINGMASTER_LOG").from_env_lossy();
     let filter = match std::env::var_os("RINGMASTER_LOG") {
         Some(_) => filter,
         None => tracing_subscriber::EnvFilter::new(cli.loglevel.directive()),
@@ -35,6 +35,7 @@ fn start_tracing(cli: &Cli) {
 fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Topo(command) => topo::run(command),
+        Command::Plan(plan) => plan.run(),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "ringmaster", &mut script);

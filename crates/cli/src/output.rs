@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// How an answer is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// Text for people.
     #[default]
     Wide,
@@ -19,7 +19,7 @@ pub enum Format {
 
 /// The flags `-o FORMAT` and `--json`.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub struct Output {
+pub(crate) struct Output {
     /// Format of the answer
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     output: Format,
@@ -30,12 +30,12 @@ pub struct Output {
 
 impl Output {
     /// The format asked for.
-    pub fn format(self) -> Format {
+    pub(crate) fn format(self) -> Format {
         if self.json { Format::Json } else { self.output }
     }
 
     /// Writes `answer` as JSON or YAML, or as what `text` makes of it.
-    pub fn emit<T: Serialize>(
+    pub(crate) fn emit<T: Serialize>(
         self,
         answer: &T,
         text: impl FnOnce(&T) -> String,
@@ -59,7 +59,7 @@ fn yaml<T: Serialize>(answer: &T) -> anyhow::Result<String> {
 }
 
 /// Writes text to stdout.
-pub fn say(text: &str) -> anyhow::Result<()> {
+pub(crate) fn say(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;
@@ -67,7 +67,7 @@ pub fn say(text: &str) -> anyhow::Result<()> {
 }
 
 /// Writes a line to stderr.
-pub fn complain(line: &str) {
+pub(crate) fn complain(line: &str) {
     // Nobody is left to tell when stderr is closed.
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

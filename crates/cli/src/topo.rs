@@ -16,7 +16,7 @@ use crate::{
 
 /// The commands about topologies.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Show the link matrix of a machine of the catalogue, a file or a cluster's node
     Show(Show),
     /// List the machines of the catalogue
@@ -25,7 +25,7 @@ pub enum Command {
 
 /// What `topo show` shows.
 #[derive(Debug, Args)]
-pub struct Show {
+pub(crate) struct Show {
     /// A machine of the catalogue, a file (`nvidia-smi topo -m` or NCCL's XML), or a node of the cluster
     #[arg(value_name = "FILE|NODE|MACHINE")]
     what: String,
@@ -39,29 +39,28 @@ pub struct Show {
 
 /// What a topology file does not say.
 #[derive(Debug, Clone, Args)]
-pub struct Hints {
+pub(crate) struct Hints {
     /// The GPU product (v100, a100, h100 …); else it is guessed from the links
     #[arg(long, value_name = "PRODUCT")]
-    pub gpu: Option<Product>,
+    pub(crate) gpu: Option<Product>,
     /// A YAML file whose link bandwidths replace the table's, as {links: {v100: 22.9}, pcie: {PHB: 11}} in GB/s
     #[arg(long, value_name = "FILE")]
-    pub link_table: Option<std::path::PathBuf>,
+    pub(crate) link_table: Option<std::path::PathBuf>,
 }
 
 impl Hints {
     /// The table of link bandwidths.
-    pub fn table(&self) -> anyhow::Result<LinkTable> {
+    pub(crate) fn table(&self) -> anyhow::Result<LinkTable> {
         let Some(path) = &self.link_table else { return Ok(LinkTable::default()) };
         let file = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
         Ok(LinkTable::from_yaml(&text, &file)?)
     }
 }
 
 /// Flags of `topo list`.
 #[derive(Debug, Args)]
-pub struct List {
+pub(crate) struct List {
     #[command(flatten)]
     output: Output,
 }
@@ -103,7 +102,7 @@ struct Best {
 }
 
 /// Runs a command about topologies.
-pub fn run(command: Command) -> anyhow::Result<Exit> {
+pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Show(show) => show.run(),
         Command::List(List { output }) => {
@@ -141,7 +140,7 @@ impl Show {
         let topology = if machine.is_some() || Path::new(&self.what).is_file() {
             Topology::load(&self.what, self.hints.gpu)?
         } else {
-            self.node()?
+            anyhow::bail!("{:?} is neither a machine of the catalogue nor a file", self.what)
         };
         let class = Class::new(topology, &table);
         let topology = class.topology();
@@ -259,6 +258,6 @@ fn matrix(topology: &Topology) -> String {
 }
 
 /// A bandwidth with at most two decimals.
-pub fn rounded(bandwidth: f64) -> f64 {
+pub(crate) fn rounded(bandwidth: f64) -> f64 {
     (bandwidth * 100.0).round() / 100.0
 }

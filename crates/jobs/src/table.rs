@@ -42,7 +42,8 @@ mod tests {
     #[test]
     fn columns_end_where_a_line_has_no_such_cell() {
         let text = "Name:\ta\nEndTime:\t\n\nInstances:\n  NAME\tSTATUS\n  a-launcher\tRunning\n";
-        let expected = "Name:     a\nEndTime:  \n\nInstances:\n  NAME        STATUS\n  a-launcher  Running\n";
+        let expected =
+            "Name:     a\nEndTime:  \n\nInstances:\n  NAME        STATUS\n  a-launcher  Running\n";
         assert_eq!(tabulate(text), expected);
     }
 
