@@ -3,16 +3,20 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use client::Clients;
+use jobs::Cluster;
 
-use crate::{exit, plan, topo};
+use crate::{exit, job, plan, submit, top, topo};
 
 /// GPU topology-aware gang scheduling for Kubernetes
 #[derive(Debug, Parser)]
-#[command(name = "ringmaster", version, about, after_help = exit::HELP, propagate_version = true)]
+#[command(name = "ringmaster", version, after_help = exit::HELP, propagate_version = true)]
 pub(crate) struct Cli {
-    /// How much the log on stderr says
-    #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Info)]
+    /// How much the log on stderr says: debug, info, warn or error
+    #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Info, hide_possible_values = true, help_heading = "Everywhere")]
     pub(crate) loglevel: LogLevel,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
     /// What to do
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -46,6 +50,23 @@ impl LogLevel {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Submit a training job
+    #[command(subcommand)]
+    Submit(submit::Command),
+    /// Show a training job
+    Get(job::Get),
+    /// List training jobs
+    #[command(visible_alias = "ls")]
+    List(job::List),
+    /// Print the log of a training job
+    #[command(visible_alias = "log")]
+    Logs(job::Logs),
+    /// Delete training jobs with all that belongs to them
+    #[command(visible_alias = "del")]
+    Delete(job::Delete),
+    /// Show what is in use
+    #[command(subcommand)]
+    Top(top::Command),
     /// Show the GPUs and links of a machine, a file or a node
     #[command(subcommand)]
     Topo(topo::Command),
@@ -61,8 +82,28 @@ pub(crate) enum Command {
 
 /// Which cluster a command talks to.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Everywhere")]
 pub(crate) struct Connection {
-    /// The kubeconfig file; else $KUBECONFIG, ~/.kube/config or the pod's service account
-    #[arg(long, alias = "config", value_name = "FILE")]
+    /// The cluster's kubeconfig (`sandbox` writes it); else $KUBECONFIG, ~/.kube/config or the pod's service account
+    #[arg(long, global = true, alias = "config", value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// The namespace; else the kubeconfig's
+    #[arg(short, long, global = true, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Accepted for scripts written for Arena; without effect
+    #[arg(long, global = true, hide = true)]
+    arena_namespace: Option<String>,
+}
+
+impl Connection {
+    /// Clients of the cluster.
+    pub(crate) async fn clients(&self) -> anyhow::Result<Clients> {
+        Ok(Clients::from_kubeconfig(self.kubeconfig.as_deref()).await?)
+    }
+
+    /// The cluster and its jobs.
+    pub(crate) async fn cluster(&self) -> anyhow::Result<Cluster> {
+        let namespace = self.namespace.clone().filter(|namespace| !namespace.is_empty());
+        Ok(Cluster::new(self.clients().await?, namespace))
+    }
 }

@@ -2,45 +2,74 @@
 
 mod args;
 mod exit;
+mod job;
 mod output;
 mod plan;
+mod progress;
+mod submit;
+mod top;
 mod topo;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser};
 
 use crate::{
-    args::{Cli, Command},
+    args::{Cli, Command, Connection},
     exit::Exit,
 };
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_tracing(&cli);
-    exit::code(run(cli.command))
+    exit::code(run(cli.command, &cli.connection))
 }
 
 /// Log lines go to stderr; `RINGMASTER_LOG` sets them module by module.
 fn start_tracing(cli: &Cli) {
-    let filter =
-        tracing_subscriber::EnvFilter::builder().with_env_var("RINGMASTER_LOG").from_env_lossy();
-    let filter = match std::env::var_os("RINGMASTER_LOG") {
-        Some(_) => filter,
-        None => tracing_subscriber::EnvFilter::new(cli.loglevel.directive()),
+    let filter = match std::env::var("RINGMASTER_LOG") {
+        Ok(directives) => tracing_subscriber::EnvFilter::new(directives),
+        Err(_) => tracing_subscriber::EnvFilter::new(cli.loglevel.directive()),
     };
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }
 
-fn run(command: Command) -> anyhow::Result<Exit> {
+/// What runs the commands that talk to a cluster.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    // Another part of the process may have chosen the same provider already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+}
+
+fn run(command: Command, connection: &Connection) -> anyhow::Result<Exit> {
     match command {
-        Command::Topo(command) => topo::run(command),
+        Command::Topo(command) => topo::run(command, connection),
         Command::Plan(plan) => plan.run(),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "ringmaster", &mut script);
             output::say(&String::from_utf8_lossy(&script))?;
             Ok(Exit::DONE)
+        }
+        online => runtime()?.block_on(talk(online, connection)),
+    }
+}
+
+/// The commands that talk to a cluster.
+async fn talk(command: Command, connection: &Connection) -> anyhow::Result<Exit> {
+    match command {
+        Command::Submit(command) => submit::run(command, connection).await,
+        Command::Get(get) => get.run(connection).await,
+        Command::List(list) => list.run(connection).await,
+        Command::Logs(logs) => logs.run(connection).await,
+        Command::Delete(delete) => delete.run(connection).await,
+        Command::Top(command) => top::run(command, connection).await,
+        Command::Topo(_) | Command::Plan(_) | Command::Completion { .. } => {
+            unreachable!("answered without a cluster")
         }
     }
 }

@@ -29,6 +29,11 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// YAML, whatever was asked for.
+    pub(crate) fn yaml() -> Self {
+        Self { output: Format::Yaml, json: false }
+    }
+
     /// The format asked for.
     pub(crate) fn format(self) -> Format {
         if self.json { Format::Json } else { self.output }
@@ -42,10 +47,19 @@ impl Output {
     ) -> anyhow::Result<()> {
         say(&match self.format() {
             Format::Wide => text(answer),
-            Format::Json => serde_json::to_string_pretty(answer)? + "\n",
+            Format::Json => json(answer)?,
             Format::Yaml => yaml(answer)?,
         })
     }
+}
+
+/// Indented by four, as Arena's.
+fn json<T: Serialize>(answer: &T) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    answer.serialize(&mut serde_json::Serializer::with_formatter(&mut text, indent))?;
+    text.push(b'\n');
+    Ok(String::from_utf8(text)?)
 }
 
 fn yaml<T: Serialize>(answer: &T) -> anyhow::Result<String> {

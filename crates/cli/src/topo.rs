@@ -32,8 +32,6 @@ pub(crate) struct Show {
     #[command(flatten)]
     hints: Hints,
     #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
     output: Output,
 }
 
@@ -102,9 +100,9 @@ struct Best {
 }
 
 /// Runs a command about topologies.
-pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
+pub(crate) fn run(command: Command, connection: &Connection) -> anyhow::Result<Exit> {
     match command {
-        Command::Show(show) => show.run(),
+        Command::Show(show) => show.run(connection),
         Command::List(List { output }) => {
             let rows: Vec<Row> = catalogue::machines().map(Row::of).collect();
             output.emit(&rows, |rows| {
@@ -134,13 +132,13 @@ impl Row {
 }
 
 impl Show {
-    fn run(self) -> anyhow::Result<Exit> {
+    fn run(self, connection: &Connection) -> anyhow::Result<Exit> {
         let table = self.hints.table()?;
         let machine = catalogue::machine(&self.what);
         let topology = if machine.is_some() || Path::new(&self.what).is_file() {
             Topology::load(&self.what, self.hints.gpu)?
         } else {
-            anyhow::bail!("{:?} is neither a machine of the catalogue nor a file", self.what)
+            self.node(connection)?
         };
         let class = Class::new(topology, &table);
         let topology = class.topology();
@@ -167,6 +165,30 @@ impl Show {
             );
         }
         Ok(Exit::DONE)
+    }
+}
+
+impl Show {
+    /// The topology that a node of the cluster reports.
+    fn node(&self, connection: &Connection) -> anyhow::Result<Topology> {
+        let what = &self.what;
+        let asked = crate::runtime()?.block_on(async {
+            let cluster = connection.cluster().await?;
+            Ok::<_, anyhow::Error>(cluster.report(what).await?)
+        });
+        let report = asked.with_context(|| {
+            format!("{what:?} is neither a machine of the catalogue nor a file, nor could a cluster be asked")
+        })?;
+        let Some(report) = report else {
+            anyhow::bail!(
+                "{what:?} is neither a machine of the catalogue nor a file, and no node of that name reports its topology"
+            )
+        };
+        let mut topology = report?.topology;
+        if let Some(product) = self.hints.gpu {
+            (topology.product, topology.product_inferred) = (product, false);
+        }
+        Ok(topology)
     }
 }
 

@@ -15,6 +15,8 @@ use kube::{
     api::{ListParams, PostParams},
 };
 
+use topology::{NodeReport, ReportError};
+
 use crate::{
     EventRow, JobError, NodeClass, NodeView, Observed, User,
     error::{code, failed},
@@ -241,6 +243,21 @@ impl Cluster {
         let selector = format!("{}={}", contract::MODE_LABEL, contract::MODE_TOPOLOGY);
         let reports = reports.list(&ListParams::default().labels(&selector)).await;
         Ok(reports.map_err(failed("list node reports"))?.items)
+    }
+
+    /// What a node reports of its topology, if it reports.
+    ///
+    /// # Errors
+    /// The cluster does not answer.
+    pub async fn report(
+        &self,
+        node: &str,
+    ) -> Result<Option<Result<NodeReport, ReportError>>, JobError> {
+        let reports: Api<ConfigMap> =
+            Api::namespaced(self.clients.reads.clone(), contract::REPORT_NAMESPACE);
+        let report = reports.get_opt(&contract::report_name(node)).await;
+        let report = report.map_err(failed(format!("read the report of node {node}")))?;
+        Ok(report.map(|report| NodeReport::from_data(node, &report.data.unwrap_or_default())))
     }
 
     /// Nodes with their GPUs and who holds them: those named, or all; of one class, or of every.

@@ -74,7 +74,7 @@ pub enum JobError {
     #[error("{cause}; and what had been created could not be removed: {left}")]
     RollBack {
         /// What went wrong first.
-        cause: Box<JobError>,
+        cause: Box<Self>,
         /// What is left, and why.
         left: String,
     },

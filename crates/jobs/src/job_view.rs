@@ -160,6 +160,17 @@ impl Observed {
             })
     }
 
+    /// Why the job is not scheduled, in the scheduler's words: the condition of a pod that has no node.
+    pub fn pending_reason(&self) -> Option<&str> {
+        self.pods
+            .iter()
+            .filter(|pod| pod.spec.node_name.is_none() && pod_view::is_pending(pod))
+            .flat_map(|pod| &pod.status.conditions)
+            .find(|condition| condition.kind == "PodScheduled" && condition.status == "False")
+            .map(|condition| condition.message.as_str())
+            .filter(|message| !message.is_empty())
+    }
+
     fn status(&self) -> Status {
         match self.job.launcher_status() {
             "Succeeded" => return Status::Succeeded,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{MpiJob, Pod};
-use futures::AsyncBufReadExt;
+use futures::AsyncReadExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use kube::{Api, api::LogParams};
@@ -105,19 +105,17 @@ impl Cluster {
         let what = format!("read the log of {}", pod.name());
         let stream = api.log_stream(pod.name(), &parameters).await;
         let mut stream = std::pin::pin!(stream.map_err(failed(what.clone()))?);
+        let mut chunk = vec![0; 16 << 10];
         loop {
-            let chunk = stream
-                .as_mut()
-                .fill_buf()
+            let length = stream
+                .read(&mut chunk)
                 .await
                 .map_err(|e| JobError::Api { what: what.clone(), reason: e.to_string() })?;
-            if chunk.is_empty() {
+            if length == 0 {
                 return Ok(());
             }
-            let length = chunk.len();
-            out.write_all(chunk)?;
+            out.write_all(chunk.get(..length).unwrap_or_default())?;
             out.flush()?;
-            stream.consume_unpin(length);
         }
     }
 

@@ -403,7 +403,7 @@ fn is_dns_label(text: &str) -> bool {
 }
 
 fn check_mount(path: &str) -> Result<(), SubmissionError> {
-    let absolute = path.starts_with('/') && path.trim_matches('/') != "";
+    let absolute = path.starts_with('/') && !path.trim_matches('/').is_empty();
     if absolute { Ok(()) } else { Err(SubmissionError::MountPath(path.to_owned())) }
 }
 
