@@ -34,7 +34,8 @@ pub enum Membership {
 }
 
 impl Membership {
-    pub(crate) fn of(pod: &Pod, labels: Option<GangLabels>) -> Self {
+    /// Of a pod, by its labels and its role.
+    pub fn of(pod: &Pod, labels: Option<GangLabels>) -> Self {
         match labels {
             Some(labels) if pod.is_labelled_launcher() != Some(true) => {
                 let key = GangKey {
