@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Submit(submit::Command),
     /// Show a training job
     Get(job::Get),
+    /// Say why a training job stands where it stands
+    Explain(job::Explain),
     /// List training jobs
     #[command(visible_alias = "ls")]
     List(job::List),

@@ -64,6 +64,7 @@ async fn talk(command: Command, connection: &Connection) -> anyhow::Result<Exit>
     match command {
         Command::Submit(command) => submit::run(command, connection).await,
         Command::Get(get) => get.run(connection).await,
+        Command::Explain(explain) => explain.run(connection).await,
         Command::List(list) => list.run(connection).await,
         Command::Logs(logs) => logs.run(connection).await,
         Command::Delete(delete) => delete.run(connection).await,

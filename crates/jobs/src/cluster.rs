@@ -18,7 +18,7 @@ use kube::{
 use topology::{NodeReport, ReportError};
 
 use crate::{
-    EventRow, JobError, NodeClass, NodeView, Observed, User,
+    EventRow, JobError, NodeClass, NodeView, Observed, Surroundings, User,
     error::{code, failed},
     job_view::index_order,
     pod_view::seconds,
@@ -221,6 +221,25 @@ impl Cluster {
             .collect();
         rows.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| y.age.cmp(&x.age)));
         Ok(rows.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// What is around a job, for its explanation.
+    ///
+    /// # Errors
+    /// The cluster does not answer.
+    pub async fn surroundings(
+        &self,
+        observed: &Observed,
+        now: Timestamp,
+    ) -> Result<Surroundings, JobError> {
+        let pods: Api<Pod> = Api::all(self.clients.reads.clone());
+        let pods = pods.list(&ListParams::default()).await.map_err(failed("list pods"))?;
+        Ok(Surroundings {
+            nodes: self.nodes().await?,
+            reports: self.reports().await?,
+            pods: pods.items,
+            events: self.events(observed, now).await?,
+        })
     }
 
     /// All nodes.

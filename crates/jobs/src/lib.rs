@@ -7,6 +7,7 @@ mod cluster;
 mod delete;
 mod described;
 mod error;
+mod explain;
 mod job_view;
 mod logs;
 mod manifest;
@@ -20,6 +21,7 @@ pub use cluster::Cluster;
 pub use delete::Deleted;
 pub use described::{Described, DescribedError};
 pub use error::{JobError, reason};
+pub use explain::{Explanation, Surroundings};
 pub use job_view::{
     Details, EventRow, Instance, JobView, Observed, Status, list_text, newest_first,
 };
