@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use client::Clients;
 use jobs::Cluster;
 
-use crate::{exit, job, plan, submit, top, topo};
+use crate::{audit, exit, job, parts, plan, submit, top, topo};
 
 /// GPU topology-aware gang scheduling for Kubernetes
 #[derive(Debug, Parser)]
@@ -69,6 +69,10 @@ pub(crate) enum Command {
     /// Show what is in use
     #[command(subcommand)]
     Top(top::Command),
+    /// Check a cluster: no GPU given twice, no gang partly started, no node overbooked
+    Audit(audit::Audit),
+    /// Run the scheduler against a cluster
+    Scheduler(Box<parts::Scheduler>),
     /// Show the GPUs and links of a machine, a file or a node
     #[command(subcommand)]
     Topo(topo::Command),

@@ -1,9 +1,11 @@
 //! The ringmaster binary: flags and output formats.
 
 mod args;
+mod audit;
 mod exit;
 mod job;
 mod output;
+mod parts;
 mod plan;
 mod progress;
 mod submit;
@@ -65,6 +67,8 @@ async fn talk(command: Command, connection: &Connection) -> anyhow::Result<Exit>
         Command::Submit(command) => submit::run(command, connection).await,
         Command::Get(get) => get.run(connection).await,
         Command::Explain(explain) => explain.run(connection).await,
+        Command::Audit(audit) => audit.run(connection).await,
+        Command::Scheduler(scheduler) => scheduler.run(connection).await,
         Command::List(list) => list.run(connection).await,
         Command::Logs(logs) => logs.run(connection).await,
         Command::Delete(delete) => delete.run(connection).await,

@@ -157,7 +157,7 @@ impl Plan {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let nodes = self.nodes()?;
         let guessed = nodes.iter().filter(|node| node.topology.product_inferred).count();
-        let mut classes = Classes::new(self.hints.table()?);
+        let mut classes = Classes::new(self.hints.links.table()?);
         let options: Vec<NodeOption> = nodes
             .into_iter()
             .map(|NodeSpec { name, topology, free, .. }| NodeOption {

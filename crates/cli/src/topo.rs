@@ -41,12 +41,19 @@ pub(crate) struct Hints {
     /// The GPU product (v100, a100, h100 …); else it is guessed from the links
     #[arg(long, value_name = "PRODUCT")]
     pub(crate) gpu: Option<Product>,
+    #[command(flatten)]
+    pub(crate) links: Links,
+}
+
+/// What links carry.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Links {
     /// A YAML file whose link bandwidths replace the table's, as {links: {v100: 22.9}, pcie: {PHB: 11}} in GB/s
     #[arg(long, value_name = "FILE")]
     pub(crate) link_table: Option<std::path::PathBuf>,
 }
 
-impl Hints {
+impl Links {
     /// The table of link bandwidths.
     pub(crate) fn table(&self) -> anyhow::Result<LinkTable> {
         let Some(path) = &self.link_table else { return Ok(LinkTable::default()) };
@@ -133,7 +140,7 @@ impl Row {
 
 impl Show {
     fn run(self, connection: &Connection) -> anyhow::Result<Exit> {
-        let table = self.hints.table()?;
+        let table = self.hints.links.table()?;
         let machine = catalogue::machine(&self.what);
         let topology = if machine.is_some() || Path::new(&self.what).is_file() {
             Topology::load(&self.what, self.hints.gpu)?

@@ -1,0 +1,84 @@
+//! The parts of a cluster, each as a process of its own.
+
+use std::{net::SocketAddr, time::Duration};
+
+use clap::Args;
+use jiff::SignedDuration;
+use tokio_util::sync::CancellationToken;
+
+use crate::{args::Connection, exit::Exit, topo::Links};
+
+/// A token that Ctrl-C and SIGTERM cancel. A second Ctrl-C ends the process at once.
+pub(crate) fn shutdown() -> anyhow::Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let token = CancellationToken::new();
+    let ours = token.clone();
+    tokio::spawn(async move {
+        let mut heard = async || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        heard().await;
+        tracing::info!("stopping");
+        ours.cancel();
+        heard().await;
+        // As a shell reports a process that SIGINT ended.
+        std::process::exit(130);
+    });
+    Ok(token)
+}
+
+/// A duration that is not negative, as `90s` or `1h30m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let signed: SignedDuration = text.parse().map_err(|e: jiff::Error| e.to_string())?;
+    Duration::try_from(signed).map_err(|_| "it must not be negative".to_owned())
+}
+
+/// Flags of `scheduler`.
+#[derive(Debug, Args)]
+pub(crate) struct Scheduler {
+    /// Where /healthz, /metrics and /debug are served
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Scheduler name to answer to; may be repeated. Beside a kube-scheduler: --answer-to ringmaster
+    #[arg(long = "answer-to", value_name = "NAME", default_values = ["default-scheduler", "ringmaster"])]
+    names: Vec<String>,
+    /// Binds that are on the way at once
+    #[arg(long, value_name = "N", default_value = "16", value_parser = crate::plan::positive)]
+    parallel_binds: usize,
+    /// How long a gang may stay partly bound
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    grace: Duration,
+    /// A gang that has waited longer is not overtaken by smaller later ones
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration)]
+    max_wait: Duration,
+    /// How long a gang that once ran may stay below its minimum
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    stale_after: Duration,
+    #[command(flatten)]
+    links: Links,
+}
+
+impl Scheduler {
+    /// Schedules until it is told to stop.
+    pub(crate) async fn run(self, connection: &Connection) -> anyhow::Result<Exit> {
+        let options = scheduler::Options {
+            settings: scheduling::Settings {
+                names: self.names,
+                links: self.links.table()?,
+                max_wait: self.max_wait,
+                grace: self.grace,
+                stale_after: self.stale_after,
+                ..scheduling::Settings::default()
+            },
+            listen: self.listen,
+            parallel_binds: self.parallel_binds,
+        };
+        scheduler::run(connection.clients().await?, options, shutdown()?).await?;
+        Ok(Exit::DONE)
+    }
+}
