@@ -41,10 +41,22 @@ pub(crate) fn code(result: anyhow::Result<Exit>) -> ExitCode {
             if error.chain().any(is_broken_pipe) {
                 return ExitCode::from(OK);
             }
-            crate::output::complain(&format!("error: {error:#}"));
+            crate::output::complain(&format!("error: {}", chain(&error)));
             ExitCode::from(if error.is::<Usage>() { USAGE } else { ERROR })
         }
     }
+}
+
+/// The error with its causes, without those that it quotes already.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {

@@ -68,10 +68,10 @@ fn go_bool(word: &str) -> Result<bool, String> {
 #[command(next_help_heading = "Scheduling")]
 struct Scheduling {
     /// Start all workers together or none
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, hide_default_value = true)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, value_name = "BOOL", hide_default_value = true)]
     gang: bool,
     /// Place the GPUs by topology
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, hide_default_value = true)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, value_name = "BOOL", hide_default_value = true)]
     gputopology: bool,
     /// Priority class; a higher one is placed first (nothing is preempted)
     #[arg(short, long, value_name = "CLASS")]
@@ -86,7 +86,7 @@ struct Scheduling {
     #[arg(long, value_name = "KEY=VALUE:EFFECT,OPERATOR")]
     toleration: Vec<String>,
     /// Suspend the job until kube-queue lets it go
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, hide_default_value = true)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, value_name = "BOOL", hide_default_value = true)]
     queue: bool,
     /// How often a failed launcher starts again
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "TIMES")]
@@ -109,7 +109,7 @@ struct Container {
     #[arg(long, value_name = "NAME=QUANTITY")]
     device: Vec<String>,
     /// Give the workers an RDMA device
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, hide_default_value = true)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, value_name = "BOOL", hide_default_value = true)]
     rdma: bool,
     /// Directory that COMMAND runs in
     #[arg(long, alias = "workingDir", default_value = "/root", value_name = "DIRECTORY")]
@@ -136,16 +136,16 @@ struct Container {
     #[arg(long, default_value = "sh")]
     shell: String,
     /// Share the node's network
-    #[arg(long = "hostNetwork", alias = "host-network", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, hide_default_value = true)]
+    #[arg(long = "hostNetwork", alias = "host-network", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, value_name = "BOOL", hide_default_value = true)]
     host_network: bool,
     /// Share the node's IPC namespace
-    #[arg(long = "hostIPC", alias = "host-ipc", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, hide_default_value = true)]
+    #[arg(long = "hostIPC", alias = "host-ipc", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, value_name = "BOOL", hide_default_value = true)]
     host_ipc: bool,
     /// Share the node's process namespace
-    #[arg(long = "hostPID", alias = "host-pid", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, hide_default_value = true)]
+    #[arg(long = "hostPID", alias = "host-pid", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, value_name = "BOOL", hide_default_value = true)]
     host_pid: bool,
     /// Mount the volume claims in the launcher too
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, hide_default_value = true)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, value_name = "BOOL", hide_default_value = true)]
     mounts_on_launcher: bool,
 }
 
@@ -179,7 +179,7 @@ struct Code {
     #[arg(long, alias = "syncImage", value_name = "IMAGE")]
     sync_image: Option<String>,
     /// Run a tensorboard beside the job
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, hide_default_value = true)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = go_bool, value_name = "BOOL", hide_default_value = true)]
     tensorboard: bool,
     /// Its image
     #[arg(long, alias = "tensorboardImage", value_name = "IMAGE")]
