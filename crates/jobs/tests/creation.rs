@@ -157,7 +157,7 @@ async fn a_job_and_its_record_are_made_and_unmade() {
     }
     let again = submit(&server, &submission()).await.unwrap_err().to_string();
     assert!(again.starts_with("the job a is already exist, please delete it first."), "{again}");
-    assert_eq!(writes(&server), [String::new(); 0]);
+    assert!(writes(&server).is_empty());
     let cluster = cluster(&server);
     assert_eq!(cluster.delete("a", &|_| {}).await.unwrap(), Deleted::Gone);
     assert_eq!(cluster.delete("a", &|_| {}).await.unwrap(), Deleted::NeverThere);
@@ -196,7 +196,7 @@ async fn a_record_of_someone_else_is_left_alone() {
         .insert(format!("{MAPS}/a-mpijob"), json!({ "metadata": { "name": "a-mpijob" } }));
     let error = submit(&server, &submission()).await.unwrap_err().to_string();
     assert_eq!(error, "the job configmap a-mpijob is already exist, please delete it first");
-    assert_eq!(writes(&server), [String::new(); 0]);
+    assert!(writes(&server).is_empty());
 }
 
 #[tokio::test]
@@ -267,5 +267,5 @@ async fn a_missing_priority_class_or_a_wrong_flag_creates_nothing() {
     assert!(error.starts_with("the priority urgent doesn't exist."), "{error}");
     let negative = Submission { gpus: -1, ..submission() };
     assert_eq!(submit(&server, &negative).await.unwrap_err().to_string(), "--gpus is invalid");
-    assert_eq!(writes(&server), [String::new(); 0]);
+    assert!(writes(&server).is_empty());
 }
