@@ -73,6 +73,8 @@ pub(crate) enum Command {
     Audit(audit::Audit),
     /// Run the scheduler against a cluster
     Scheduler(Box<parts::Scheduler>),
+    /// Run the MPIJob operator against a cluster
+    Operator(parts::Operator),
     /// Show the GPUs and links of a machine, a file or a node
     #[command(subcommand)]
     Topo(topo::Command),

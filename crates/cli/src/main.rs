@@ -69,6 +69,7 @@ async fn talk(command: Command, connection: &Connection) -> anyhow::Result<Exit>
         Command::Explain(explain) => explain.run(connection).await,
         Command::Audit(audit) => audit.run(connection).await,
         Command::Scheduler(scheduler) => scheduler.run(connection).await,
+        Command::Operator(operator) => operator.run(connection).await,
         Command::List(list) => list.run(connection).await,
         Command::Logs(logs) => logs.run(connection).await,
         Command::Delete(delete) => delete.run(connection).await,

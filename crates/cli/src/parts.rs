@@ -82,3 +82,23 @@ impl Scheduler {
         Ok(Exit::DONE)
     }
 }
+
+/// Flags of `operator`.
+#[derive(Debug, Args)]
+pub(crate) struct Operator {
+    /// Image that holds ringmaster-rsh, the remote shell of mpirun; else this version's
+    #[arg(long, value_name = "IMAGE")]
+    agent_image: Option<String>,
+}
+
+impl Operator {
+    /// Runs MPIJobs until it is told to stop.
+    pub(crate) async fn run(self, connection: &Connection) -> anyhow::Result<Exit> {
+        let mut options = operator::Options::default();
+        if let Some(image) = self.agent_image {
+            options.agent_image = image;
+        }
+        operator::run(connection.clients().await?, options, shutdown()?).await?;
+        Ok(Exit::DONE)
+    }
+}
