@@ -73,6 +73,37 @@ pub const LAUNCHER: &str = "launcher";
 pub const WORKER: &str = "worker";
 /// Label on a worker pod: its index in the job.
 pub const WORKER_INDEX: &str = "ringmaster.dev/worker-index";
+/// Label on a worker pod: its own name. A StatefulSet would set it, and Arena's tensorboard selects worker 0 by it.
+pub const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
+/// Label by which Arena finds a job's pods: the job (Helm's release).
+pub const RELEASE: &str = "release";
+/// Label by which Arena finds the pods of MPI jobs, with [`MPI_APP`]. On a launcher's account and role: the job.
+pub const APP: &str = "app";
+/// Value of [`APP`] on pods.
+pub const MPI_APP: &str = "mpijob";
+/// Annotation on a job: `true` while a queueing system holds it.
+pub const SUSPEND: &str = "scheduling.x-k8s.io/suspend";
+/// Annotation on a launcher Job: how often it was started again because a worker was lost; counts as retries.
+pub const RESTARTS: &str = "ringmaster.dev/launcher-restarts";
+
+/// Name of a worker pod.
+pub fn worker_name(job: &str, index: usize) -> String {
+    format!("{job}-worker-{index}")
+}
+/// Name of the launcher Job, and of its account, role and role binding.
+pub fn launcher_name(job: &str) -> String {
+    format!("{job}-launcher")
+}
+/// Name of the ConfigMap with a job's hostfile, under [`HOSTFILE`] and [`MACHINEFILE`].
+pub fn config_name(job: &str) -> String {
+    format!("{job}-config")
+}
+/// Key of the hostfile, `POD slots=N` a line, as Open MPI reads it.
+pub const HOSTFILE: &str = "hostfile";
+/// Key of the same in the notation of MPICH and Intel MPI, `POD:N` a line.
+pub const MACHINEFILE: &str = "machinefile";
+/// Folder of both in the launcher.
+pub const CONFIG_FOLDER: &str = "/etc/mpi";
 
 /// The scheduler name of upstream's scheduler, which the sandbox's answers to.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";

@@ -48,6 +48,25 @@ pub struct NodeStatus {
     pub addresses: Vec<Address>,
     /// Images that need no pull.
     pub images: Vec<Image>,
+    /// Where its kubelet listens.
+    pub daemon_endpoints: DaemonEndpoints,
+}
+
+/// Where the daemons of a node listen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DaemonEndpoints {
+    /// The kubelet.
+    pub kubelet_endpoint: Endpoint,
+}
+
+/// Where a daemon listens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Endpoint {
+    /// Port; 0 for none.
+    #[serde(rename = "Port")]
+    pub port: i32,
 }
 
 /// An address of a node.

@@ -28,6 +28,11 @@ fn of_container(container: &Container) -> Amounts {
     amounts
 }
 
+/// Resources that a pod can ask for as a whole (upstream's KEP-2837).
+fn of_whole_pods(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
+}
+
 /// What the pod needs on its node: the containers and sidecars together, or at the worst moment an init container with
 /// the sidecars started before it, whichever is more; requests of the pod as a whole instead where it has them; and the
 /// overhead.
@@ -51,15 +56,10 @@ pub fn requests(pod: &Pod) -> Amounts {
     }
     at_least(&mut sum, &starting);
     if let Some(whole) = &pod.spec.resources {
-        // Pod-level requests replace the sum for the resources they name.
-        sum.extend(
-            whole
-                .limits
-                .iter()
-                .filter(|(name, _)| !whole.requests.contains_key(*name))
-                .map(|(n, q)| (n.clone(), *q)),
-        );
-        sum.extend(whole.requests.clone());
+        let mut given = whole.limits.clone();
+        given.extend(whole.requests.clone());
+        given.retain(|name, _| of_whole_pods(name));
+        sum.extend(given);
     }
     add(&mut sum, &pod.spec.overhead);
     sum
@@ -132,7 +132,15 @@ mod tests {
         assert_eq!(requests(&pod)["cpu"], Quantity::milli(1250));
         let mut whole = crate::pod::ResourceRequirements::default();
         whole.requests.insert("cpu".into(), Quantity::whole(8));
+        whole.limits.insert("memory".into(), Quantity::bytes(1 << 30));
+        whole.limits.insert(contract::ALIYUN_GPU.into(), Quantity::whole(7));
         pod.spec.resources = Some(whole);
         assert_eq!(requests(&pod)["cpu"], Quantity::milli(8250));
+        assert_eq!(
+            requests(&pod)["memory"],
+            Quantity::bytes(1 << 30),
+            "a limit without a request is one"
+        );
+        assert_eq!(GpuRequest::of(&requests(&pod)).aliyun, 2, "devices belong to containers");
     }
 }
