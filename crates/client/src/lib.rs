@@ -10,6 +10,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
+mod readable;
 mod wait;
 mod watch;
 
@@ -65,9 +66,16 @@ impl Clients {
     pub async fn from_kubeconfig(file: Option<&Path>) -> Result<Self, ClientError> {
         let config = match file {
             Some(file) => from_file(file).await?,
-            None => {
-                Config::infer().await.map_err(|e| ClientError::None { reason: e.to_string() })?
-            }
+            None => match std::env::var("KUBECONFIG") {
+                // Naming a file means that one: falling back to the pod's own cluster would be a surprise. A list of
+                // files is merged, and some of it may be missing.
+                Ok(named) if !named.is_empty() && !named.contains(':') => {
+                    from_file(Path::new(&named)).await?
+                }
+                _ => Config::infer()
+                    .await
+                    .map_err(|e| ClientError::None { reason: with_cause(&e) })?,
+            },
         };
         let file =
             file.map_or_else(|| "of the environment".to_owned(), |file| file.display().to_string());

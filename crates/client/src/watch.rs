@@ -9,6 +9,8 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
+use crate::readable::Readable;
+
 /// What happened to the objects that are watched.
 #[derive(Debug, Clone)]
 pub enum Change<K> {
@@ -21,29 +23,48 @@ pub enum Change<K> {
 }
 
 /// Watches `api` for ever. The first change is a [`Change::Restarted`]; losses are logged, and followed by another.
+/// An object that cannot be read is logged and left out; what was known of it before stays.
 pub fn watch<K>(
     api: Api<K>,
     config: watcher::Config,
 ) -> impl Stream<Item = Change<K>> + Send + 'static
 where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    let namespace = api.namespace().map(str::to_owned);
+    let client = api.into_client();
+    let api: Api<Readable<K>> = match namespace {
+        Some(namespace) => Api::namespaced_with(client, &namespace, &()),
+        None => Api::all_with(client, &()),
+    };
     let mut arriving = Vec::new();
+    let mut last_warning = String::new();
     watcher(api, config).backoff(Backoff::default()).filter_map(move |event| {
+        if event.is_ok() {
+            last_warning.clear();
+        }
         let change = match event {
             Ok(watcher::Event::Init) => {
                 arriving = Vec::new();
                 None
             }
             Ok(watcher::Event::InitApply(object)) => {
-                arriving.push(lean(object));
+                arriving.extend(lean(object));
                 None
             }
             Ok(watcher::Event::InitDone) => Some(Change::Restarted(std::mem::take(&mut arriving))),
-            Ok(watcher::Event::Apply(object)) => Some(Change::Applied(lean(object))),
-            Ok(watcher::Event::Delete(object)) => Some(Change::Deleted(lean(object))),
+            Ok(watcher::Event::Apply(object)) => lean(object).map(Change::Applied),
+            Ok(watcher::Event::Delete(object)) => lean(object).map(Change::Deleted),
             Err(error) => {
-                tracing::debug!(%error, "watch interrupted");
+                // A server that is down says the same every two seconds; once is enough.
+                let warning = error.to_string();
+                let kind = K::kind(&());
+                if warning == last_warning {
+                    tracing::debug!(%kind, %warning, "watch interrupted");
+                } else {
+                    tracing::warn!(%kind, %warning, "watch interrupted; it goes on when it can");
+                    last_warning = warning;
+                }
                 None
             }
         };
@@ -52,9 +73,20 @@ where
 }
 
 /// Who wrote which field is nobody's concern here, and half an object's size.
-fn lean<K: Resource>(mut object: K) -> K {
-    object.meta_mut().managed_fields = None;
-    object
+fn lean<K: Resource<DynamicType = ()>>(object: Readable<K>) -> Option<K> {
+    match object {
+        Readable::Whole(mut object) => {
+            object.meta_mut().managed_fields = None;
+            Some(object)
+        }
+        Readable::Named(meta, problem) => {
+            let kind = K::kind(&());
+            let namespace = meta.namespace.unwrap_or_default();
+            let name = meta.name.unwrap_or_default();
+            tracing::error!(%kind, %namespace, %name, %problem, "an object cannot be read; it is left out");
+            None
+        }
+    }
 }
 
 /// 50 ms doubling to 2 s, for as long as it takes.
@@ -85,3 +117,7 @@ impl kube::runtime::utils::Backoff for Backoff {
         self.0 = FIRST;
     }
 }
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
