@@ -268,7 +268,7 @@ pub fn held(snapshot: &Snapshot) -> BTreeMap<String, GpuSet> {
             .gpu_group()
             .ok()
             .flatten()
-            .or(pod.simulated_gpus().ok().flatten())
+            .or_else(|| pod.simulated_gpus().ok().flatten())
             .unwrap_or_default();
         let entry = held.entry(node.to_owned()).or_default();
         *entry = entry.union(gpus);
