@@ -2,24 +2,47 @@
 //!
 //! An MPIJob (`kubeflow.org/v1alpha1`) becomes worker pods that sleep, a hostfile in the order of the placement, and, once
 //! all workers are ready, a Job whose mpirun starts its daemons in them through `ringmaster-rsh`.
+//!
+//! ```text
+//!   watches ──▶ world ──▶ reconcile(observed, memory, now) ──▶ actions ──▶ API writes
+//!                 ▲                    (pure)                                 │
+//!                 └───────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The objects in the API server are the only truth. Every name is a function of the job and every write may be repeated:
+//! the operator can be killed after any of them, or an answer be lost, and what follows ends in the same state.
 
+mod act;
+mod crd;
 mod driver;
+mod launcher;
 mod objects;
 mod reconcile;
+mod shape;
+mod worker;
+mod world;
 
 use client::Clients;
 use tokio_util::sync::CancellationToken;
 
+pub use crd::crd;
+
 /// How the operator runs.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Image that holds `ringmaster-rsh`.
+    /// Image that holds `ringmaster-rsh` and `cp`.
     pub agent_image: String,
+    /// GPUs of a node, by which jobs that state a total of GPUs instead of workers are divided.
+    pub gpus_per_node: i32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { agent_image: format!("ringmaster:{}", env!("CARGO_PKG_VERSION")) }
+        Self {
+            agent_image: format!("ringmaster:{}", env!("CARGO_PKG_VERSION")),
+            // The default of the operator that Arena bundles.
+            gpus_per_node: 8,
+        }
     }
 }
 
