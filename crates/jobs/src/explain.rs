@@ -410,7 +410,7 @@ fn shares_host(pod: &Pod) -> bool {
     pod.spec.host_network && shm
 }
 
-/// The last event of each reason that a scheduler writes.
+/// The last event of each reason that a scheduler writes; once a pod is scheduled, why it waited before is stale.
 fn scheduler_events(events: &[EventRow]) -> Vec<EventRow> {
     let mut last: BTreeMap<&str, &EventRow> = BTreeMap::new();
     for event in events.iter().filter(|event| event.source.starts_with("pod/")) {
@@ -419,6 +419,11 @@ fn scheduler_events(events: &[EventRow]) -> Vec<EventRow> {
         {
             last.insert(&event.reason, event);
         }
+    }
+    if let (Some(failed), Some(scheduled)) = (last.get("FailedScheduling"), last.get("Scheduled"))
+        && failed.age >= scheduled.age
+    {
+        last.remove("FailedScheduling");
     }
     last.into_values().cloned().collect()
 }

@@ -485,7 +485,7 @@ impl Submission {
             },
             "data": {
                 "values": serde_saphyr::to_string(self).unwrap_or_default(),
-                "app": app.join("\n") + "\n",
+                "app": app.join("\n"),
                 "mpijob": CHART_VERSION,
             },
         })

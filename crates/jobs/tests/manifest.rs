@@ -136,7 +136,7 @@ fn every_flag_leaves_its_mark() {
     assert_eq!(
         manifest.store["data"]["app"],
         format!(
-            "configmap/{}\ndeployment.apps/tensorflow-topo-4-vgg16-tensorboard\nservice/tensorflow-topo-4-vgg16-tensorboard\nmpijob.kubeflow.org/tensorflow-topo-4-vgg16\n",
+            "configmap/{}\ndeployment.apps/tensorflow-topo-4-vgg16-tensorboard\nservice/tensorflow-topo-4-vgg16-tensorboard\nmpijob.kubeflow.org/tensorflow-topo-4-vgg16",
             manifest.beside[0]["metadata"]["name"].as_str().unwrap()
         )
     );
