@@ -3,13 +3,16 @@
 //! Every binary message starts with its channel: 0 standard input, 1 standard output, 2 standard error, 3 the Status
 //! that ends the command, 255 (from `v5.channel.k8s.io` on) "this channel is at its end".
 
-use futures::{SinkExt, StreamExt};
+use std::time::Duration;
+
+use futures::{Sink, SinkExt, Stream, StreamExt};
 use http::Uri;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
+    time::Instant,
 };
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::{
@@ -24,6 +27,11 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const STATUS: u8 = 3;
 const CLOSE: u8 = 255;
+
+/// A daemon may say nothing for hours, and proxies close what is idle.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// Every ping is answered: after this long without any the other side is gone, and mpirun must hear of it.
+const SILENCE: Duration = Duration::from_secs(120);
 
 /// Protocols in order of preference; only the first can say that standard input has ended.
 const PROTOCOLS: &str = "v5.channel.k8s.io, v4.channel.k8s.io";
@@ -40,44 +48,84 @@ pub(crate) async fn exec(
     mut stdout: impl AsyncWrite + Unpin,
     mut stderr: impl AsyncWrite + Unpin,
 ) -> Result<u8, RshError> {
-    let pod = &invocation.pod;
-    let broken = |reason: String| RshError::Broken { pod: pod.clone(), reason };
+    let broken = |reason: String| RshError::Broken { pod: invocation.pod.clone(), reason };
     let (socket, can_close) = connect(cluster, invocation).await?;
     let (mut to_pod, mut from_pod) = socket.split();
-    let mut input = vec![0; 32 * 1024];
-    let mut input_open = true;
+    // The two directions must not wait for each other: a command that answers while it reads would block for ever.
+    let input = send(&mut stdin, &mut to_pod, can_close);
+    let output = receive(&invocation.pod, &mut from_pod, &mut stdout, &mut stderr);
+    tokio::pin!(output);
+    tokio::select! {
+        code = &mut output => code,
+        // The server may have closed its side after the command's end: what it said before that counts.
+        error = input => match tokio::time::timeout(PING_EVERY, output).await {
+            Ok(code) => code,
+            Err(_) => Err(broken(error.to_string())),
+        },
+    }
+}
+
+/// Carries standard input to the pod, and keeps the connection from being taken for idle. Returns only on an error.
+async fn send(
+    stdin: &mut (impl AsyncRead + Unpin),
+    to_pod: &mut (impl Sink<Message, Error = WsError> + Unpin),
+    can_close: bool,
+) -> WsError {
+    let mut buffer = vec![0; 32 * 1024];
+    let mut open = true;
+    let mut pings = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     loop {
-        tokio::select! {
-            read = stdin.read(&mut input), if input_open => {
-                let message = match read {
-                    Ok(0) | Err(_) => {
-                        input_open = false;
-                        if !can_close {
-                            continue;
-                        }
-                        vec![CLOSE, STDIN]
+        let message = tokio::select! {
+            read = stdin.read(&mut buffer), if open => match read {
+                Ok(0) | Err(_) => {
+                    open = false;
+                    if !can_close {
+                        continue;
                     }
-                    Ok(count) => [&[STDIN], input.get(..count).unwrap_or_default()].concat(),
-                };
-                to_pod.send(Message::Binary(message.into())).await.map_err(|e| broken(e.to_string()))?;
-            }
-            message = from_pod.next() => {
-                let message = message
-                    .ok_or_else(|| broken("it closed before the command ended".to_owned()))?
-                    .map_err(|e| broken(e.to_string()))?;
-                let bytes: Bytes = match message {
-                    Message::Binary(bytes) => bytes,
-                    Message::Close(_) => return Err(broken("it closed before the command ended".to_owned())),
-                    _ => continue,
-                };
-                let Some((channel, payload)) = bytes.split_first() else { continue };
-                match *channel {
-                    STDOUT => write(&mut stdout, payload).await.map_err(|e| broken(format!("standard output: {e}")))?,
-                    STDERR => write(&mut stderr, payload).await.map_err(|e| broken(format!("standard error: {e}")))?,
-                    STATUS => return exit_code(pod, payload),
-                    _ => {}
+                    Message::Binary(vec![CLOSE, STDIN].into())
                 }
+                Ok(count) => {
+                    let bytes = buffer.get(..count).unwrap_or_default();
+                    Message::Binary([&[STDIN], bytes].concat().into())
+                }
+            },
+            _ = pings.tick() => Message::Ping(Bytes::new()),
+        };
+        if let Err(error) = to_pod.send(message).await {
+            return error;
+        }
+    }
+}
+
+/// Carries both outputs from the pod; returns the command's exit code.
+async fn receive(
+    pod: &str,
+    from_pod: &mut (impl Stream<Item = Result<Message, WsError>> + Unpin),
+    stdout: &mut (impl AsyncWrite + Unpin),
+    stderr: &mut (impl AsyncWrite + Unpin),
+) -> Result<u8, RshError> {
+    let broken = |reason: String| RshError::Broken { pod: pod.to_owned(), reason };
+    let closed = || broken("it closed before the command ended".to_owned());
+    loop {
+        let message = match tokio::time::timeout(SILENCE, from_pod.next()).await {
+            Ok(message) => message.ok_or_else(closed)?.map_err(|e| broken(e.to_string()))?,
+            Err(_) => return Err(broken(format!("silence for {} s", SILENCE.as_secs()))),
+        };
+        let bytes: Bytes = match message {
+            Message::Binary(bytes) => bytes,
+            Message::Close(_) => return Err(closed()),
+            _ => continue,
+        };
+        let Some((channel, payload)) = bytes.split_first() else { continue };
+        match *channel {
+            STDOUT => {
+                write(stdout, payload).await.map_err(|e| broken(format!("standard output: {e}")))?
             }
+            STDERR => {
+                write(stderr, payload).await.map_err(|e| broken(format!("standard error: {e}")))?
+            }
+            STATUS => return exit_code(pod, payload),
+            _ => {}
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer},
+};
 use tokio::net::TcpListener;
 use tokio_tungstenite::{
     accept_hdr_async,
@@ -11,24 +14,44 @@ use tokio_tungstenite::{
 
 use super::*;
 
+fn tls(roots: RootCertStore) -> Arc<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
 fn cluster(server: String) -> Cluster {
-    let tls =
-        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth();
     Cluster {
         server,
         namespace: "ns".into(),
         container: Some("mpi".into()),
         token: Some("secret".into()),
-        tls: Arc::new(tls),
+        tls: tls(RootCertStore::empty()),
     }
 }
 
 fn invocation() -> Invocation {
     Invocation { pod: "w-0".into(), command: "cat; exit 3".into() }
+}
+
+/// The server's side of the handshake; what was asked for is written into `asked`.
+async fn accept<T: AsyncRead + AsyncWrite + Unpin>(
+    transport: T,
+    protocol: &'static str,
+    asked: &mut String,
+) -> WebSocketStream<T> {
+    #[expect(clippy::result_large_err, reason = "the signature is the library's")]
+    let callback = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
+        *asked = format!("{} {:?}", request.uri(), request.headers().get("authorization").unwrap());
+        let protocol = HeaderValue::from_static(protocol);
+        response.headers_mut().insert("Sec-WebSocket-Protocol", protocol);
+        Ok(response)
+    };
+    accept_hdr_async(transport, callback).await.unwrap()
 }
 
 /// A server of one exec that echoes standard input to both outputs until it ends, then sends `status`.
@@ -41,18 +64,7 @@ async fn serve(
     let task = tokio::spawn(async move {
         let (tcp, _) = listener.accept().await.unwrap();
         let mut asked = String::new();
-        #[expect(clippy::result_large_err, reason = "the signature is the library's")]
-        let callback = |request: &Request,
-                        mut response: Response|
-         -> Result<Response, ErrorResponse> {
-            asked =
-                format!("{} {:?}", request.uri(), request.headers().get("authorization").unwrap());
-            response
-                .headers_mut()
-                .insert("Sec-WebSocket-Protocol", HeaderValue::from_static(protocol));
-            Ok(response)
-        };
-        let mut socket = accept_hdr_async(tcp, callback).await.unwrap();
+        let mut socket = accept(tcp, protocol, &mut asked).await;
         while let Some(Ok(Message::Binary(bytes))) = socket.next().await {
             match bytes.split_first() {
                 Some((&STDIN, payload)) => {
@@ -99,6 +111,79 @@ async fn streams_and_exit_code_come_back() {
              &command=cat%3B%20exit%203&container=mpi \"Bearer secret\""
         );
     }
+}
+
+#[tokio::test]
+async fn a_command_that_answers_while_it_reads_does_not_block() {
+    // More than all buffers on the way hold together.
+    let input: Vec<u8> = (0..8_000_000_u32).map(|i| i.to_le_bytes()[0]).collect();
+    let (server, _task) = serve("v5.channel.k8s.io", r#"{"status":"Success"}"#).await;
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let run =
+        async { exec(&cluster(server), &invocation(), input.as_slice(), &mut out, &mut err).await };
+    let code = tokio::time::timeout(Duration::from_secs(60), run).await.unwrap().unwrap();
+    assert!((code, out.as_slice(), err.as_slice()) == (0, input.as_slice(), input.as_slice()));
+}
+
+/// A server with a certificate that it signed itself, which answers one exec.
+async fn serve_tls() -> (String, CertificateDer<'static>) {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let (tcp, _) = listener.accept().await.unwrap();
+        // A client that does not trust us ends here.
+        let Ok(tls) = acceptor.accept(tcp).await else { return };
+        let mut socket = accept(tls, "v5.channel.k8s.io", &mut String::new()).await;
+        let status = [&[STATUS], &br#"{"status":"Success"}"#[..]].concat();
+        socket.send(Message::Binary(status.into())).await.unwrap();
+    });
+    (server, certificate)
+}
+
+#[tokio::test]
+async fn the_servers_certificate_is_checked() {
+    for trusted in [true, false] {
+        let (server, certificate) = serve_tls().await;
+        let mut roots = RootCertStore::empty();
+        if trusted {
+            roots.add(certificate).unwrap();
+        }
+        let cluster = Cluster { tls: tls(roots), ..cluster(server) };
+        let result = exec(&cluster, &invocation(), &b""[..], Vec::new(), Vec::new()).await;
+        match result {
+            Ok(code) => assert!(trusted && code == 0),
+            Err(error) => {
+                assert!(!trusted && matches!(error, RshError::Connect { .. }), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_early_is_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (tcp, _) = listener.accept().await.unwrap();
+        let mut socket = accept(tcp, "v5.channel.k8s.io", &mut String::new()).await;
+        socket.send(Message::Binary(vec![STDOUT, b'x'].into())).await.unwrap();
+    });
+    let mut out = Vec::new();
+    let error =
+        exec(&cluster(server), &invocation(), &b""[..], &mut out, Vec::new()).await.unwrap_err();
+    assert!(matches!(error, RshError::Broken { .. }), "{error}");
+    assert_eq!(out, b"x", "what came before is passed on");
 }
 
 #[tokio::test]
