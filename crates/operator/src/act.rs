@@ -171,3 +171,7 @@ async fn create(
         Err(error) => Err(failed(what())(error)),
     }
 }
+
+#[cfg(test)]
+#[path = "act_tests.rs"]
+mod tests;

@@ -31,6 +31,8 @@ const WORKERS_AT_ONCE: usize = 8;
 const FIRST_PAUSE: i64 = 1;
 /// However many failures there were.
 const LONGEST_PAUSE: i64 = 30;
+/// How long writes that were begun are waited for at the end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// When nothing happens.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -106,8 +108,11 @@ impl Driver {
                 () = tokio::time::sleep(idle) => {}
             }
         }
-        // What was begun is not cut off half way, though it could be.
-        while self.acting.join_next().await.is_some() {}
+        // What was begun may end, though it could be cut off anywhere; a server that does not answer is not waited for.
+        let rest = async { while self.acting.join_next().await.is_some() {} };
+        if tokio::time::timeout(LAST_WORDS, rest).await.is_err() {
+            tracing::debug!("the API server does not answer; some writes are left");
+        }
     }
 
     fn look_at_due(&mut self) {

@@ -120,3 +120,23 @@ pub(crate) fn access(job: &MpiJob, workers: usize) -> [(String, Value); 3] {
         ),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::tests::job;
+
+    #[test]
+    fn the_config_of_arenas_job() {
+        let shape = Shape { workers: 2, slots: 2, share: None };
+        let order = ["vgg-worker-1".to_owned(), "vgg-worker-0".to_owned()];
+        insta::assert_json_snapshot!(config(&job(), &hostfiles(&shape, &order)));
+    }
+
+    #[test]
+    fn the_launcher_may_reach_its_workers_and_nothing_else() {
+        insta::assert_json_snapshot!(access(&job(), 2));
+        let [_, (_, role), _] = access(&job(), 0);
+        assert_eq!(role["rules"], json!([]), "no worker is not every worker");
+    }
+}
