@@ -39,7 +39,7 @@ pub const SIMULATED_GPUS: &str = "ringmaster.dev/simulated-gpus";
 /// Annotation on a simulated node: pairs of GPUs whose links are down, `0-3,1-2`.
 pub const DOWN_LINKS: &str = "ringmaster.dev/simulated-down-links";
 
-/// Annotation on a job: FRAMEWORK/MODEL[:BATCH], for the throughput model.
+/// Annotation on a job: `FRAMEWORK/MODEL[:BATCH]`, for the throughput model.
 pub const MODEL: &str = "ringmaster.dev/model";
 /// Annotation on a job: number of parameters.
 pub const PARAMETERS: &str = "ringmaster.dev/parameters";
