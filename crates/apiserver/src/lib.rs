@@ -1,1 +1,9 @@
 //! An embedded Kubernetes API server: one generic store and one table of resources as data.
+//!
+//! It answers what a training user's tools ask (kubectl, Arena, our own daemons), in memory, and knows nothing of GPUs.
+//! Resources are rows of a table ([`resource::Resource`]); code of a kind's own exists only where the API has
+//! behaviour: binding, log, exec, eviction, the end of a namespace, custom resource definitions.
+
+pub mod resource;
+pub mod status;
+mod table;
