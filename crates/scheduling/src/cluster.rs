@@ -72,6 +72,8 @@ pub struct PodRecord {
     pub node: Option<Arc<str>>,
     /// GPUs that it holds on its node.
     pub gpus: GpuSet,
+    /// Its rank in its gang, once bound.
+    pub rank: Option<usize>,
     /// Whether the placement is ours and not yet seen in the API.
     pub assumed: bool,
     /// Being deleted.
@@ -436,6 +438,7 @@ impl Cluster {
             ours,
             node: pod.spec.node_name.as_deref().filter(|name| !name.is_empty()).map(Arc::from),
             gpus,
+            rank: pod.rank().ok().flatten(),
             assumed: false,
             terminating: pod.is_terminating(),
             finished: pod.is_finished(),

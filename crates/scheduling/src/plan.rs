@@ -155,7 +155,8 @@ pub fn plan(
         host_identity: shape.host_identity(),
     };
     let placement =
-        placement::place(&request, &options, &choices.placement).map_err(|shortage| {
+        placement::place(&request, &options, &choices.placement).map_err(|mut shortage| {
+            shortage.capacity = shortage.capacity.max(capacity(cluster, shape));
             Rejection::Shortage {
                 nodes: cluster.nodes().len(),
                 other_mode: other_mode(cluster, shape),
@@ -163,8 +164,25 @@ pub fn plan(
                 shortage,
             }
         })?;
-    let assignments = assign(pods, &placement.pieces, &passing, shape, siblings.len(), held_on);
+    // Ranks that siblings have stay theirs; a member made anew takes the one that is missing.
+    let taken: Vec<usize> = siblings.iter().filter_map(|pod| pod.rank).collect();
+    let ranks = (0..).filter(|rank| !taken.contains(rank));
+    let assignments = assign(pods, &placement.pieces, &passing, shape, ranks, held_on);
     Ok(plan(assignments, Some(placement)))
+}
+
+/// GPUs that the cluster serves under the name asked for, held ones too: only what exceeds them can never fit.
+fn capacity(cluster: &Cluster, shape: &Shape) -> usize {
+    let (resource, each) = match shape.gpus {
+        gpus if gpus.aliyun > 0 => (contract::ALIYUN_GPU, gpus.aliyun),
+        gpus => (contract::NVIDIA_GPU, gpus.nvidia.max(1)),
+    };
+    let served =
+        |node: &NodeRecord| node.allocatable.other.get(resource).copied().unwrap_or_default();
+    cluster
+        .nodes()
+        .map(|node| usize::try_from(served(node)).unwrap_or_default() / each * each)
+        .sum()
 }
 
 /// Whether two pods ask for the same of a node.
@@ -194,7 +212,7 @@ fn assign(
     pieces: &[Piece],
     nodes: &[&NodeRecord],
     shape: &Shape,
-    first_rank: usize,
+    mut ranks: impl Iterator<Item = usize>,
     held_on: impl Fn(&NodeRecord) -> GpuSet,
 ) -> Vec<Assignment> {
     let chosen_by_us = shape.gpus.aliyun > 0;
@@ -209,7 +227,7 @@ fn assign(
         };
         for gpus in shares {
             let Some(pod) = pods.next() else { break };
-            let rank = first_rank + assignments.len();
+            let Some(rank) = ranks.next() else { break };
             let (gpus, visible) = match (chosen_by_us, shape.host_identity()) {
                 (false, _) => (GpuSet::EMPTY, GpuSet::EMPTY),
                 (true, true) => (gpus, visible),

@@ -82,6 +82,16 @@ fn seventeen_never_fit_and_the_other_mode_is_named() {
 }
 
 #[test]
+fn what_others_hold_does_not_make_a_gang_impossible() {
+    let mut core = cluster(2);
+    submit(&mut core, &gang("a", 8));
+    planned(&mut core, at(0));
+    submit(&mut core, &gang("b", 12));
+    let message = rejected(&mut core, at(1));
+    assert!(message.contains("8 are free") && !message.contains("never"), "{message}");
+}
+
+#[test]
 fn a_gang_of_nvidia_gpus_is_all_or_nothing_too() {
     let mut core = cluster(0);
     for name in ["n1", "n2"] {
@@ -140,7 +150,9 @@ fn a_lost_worker_comes_back_next_to_its_siblings() {
     let mut again = gang("a", 4).remove(2);
     again.metadata.uid = Some("uid-again".into());
     core.set_pod(&again);
-    assert_eq!(shown(&planned(&mut core, at(2))), "worker-2@n1:2");
+    let plan = planned(&mut core, at(2));
+    assert_eq!(shown(&plan), "worker-2@n1:2");
+    assert_eq!(plan.assignments[0].rank, 2, "the rank that is missing, not one that a sibling has");
 }
 
 #[test]

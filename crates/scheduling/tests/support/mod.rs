@@ -96,6 +96,7 @@ pub(crate) fn bind(pod: &mut Pod, plan: &Plan) {
         plan.assignments.iter().find(|assignment| *assignment.uid == *pod.uid()).unwrap();
     pod.spec.node_name = Some(assignment.node.to_string());
     let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(contract::RANK.into(), assignment.rank.to_string());
     if !assignment.gpus.is_empty() {
         annotations.insert(contract::GPU_GROUP.into(), assignment.gpus.to_string());
         annotations.insert(contract::GPU_VISIBLE.into(), assignment.visible.to_string());
