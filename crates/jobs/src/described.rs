@@ -5,7 +5,7 @@ use placement::{DEFAULT_BATCH, Workload, WorkloadError};
 /// A program, as far as its user describes it. Everything is optional; a program of the table needs only `model`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Described {
-    /// FRAMEWORK/MODEL[:BATCH], of the model's table.
+    /// `FRAMEWORK/MODEL[:BATCH]`, of the model's table.
     pub model: Option<String>,
     /// Parameters of the network; four bytes of gradient each.
     pub parameters: Option<f64>,

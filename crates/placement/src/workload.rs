@@ -94,7 +94,7 @@ pub const DEFAULT_BATCH: u32 = 64;
 /// The words name no job that the model knows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkloadError {
-    /// Not FRAMEWORK/MODEL[:BATCH].
+    /// Not `FRAMEWORK/MODEL[:BATCH]`.
     #[error("{0:?} is not FRAMEWORK/MODEL[:BATCH] (as tf/vgg16:64)")]
     Form(String),
     /// A framework or model that is not in the table.
