@@ -4,6 +4,21 @@
 //! Resources are rows of a table ([`resource::Resource`]); code of a kind's own exists only where the API has
 //! behaviour: binding, log, exec, eviction, the end of a namespace, custom resource definitions.
 
+mod api;
+mod collector;
+mod discovery;
+mod field;
+mod fresh;
+mod http;
+mod kinds;
 pub mod resource;
+mod server;
+mod stand_in;
 pub mod status;
+mod store;
 mod table;
+mod tls;
+
+pub use server::{Options, Server, ServerError};
+pub(crate) use stand_in::{openapi, patch, protobuf, selector};
+pub use tls::TlsError;

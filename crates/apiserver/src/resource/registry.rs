@@ -38,6 +38,14 @@ impl Registry {
         self.all().find(|r| r.kind == kind && r.group == group && r.version == version)
     }
 
+    /// The resource that shows the objects of a storage as they are stored.
+    pub fn find_storage(&self, storage: &str) -> Option<&Arc<Resource>> {
+        let mut views = self.all().filter(|r| r.storage.as_ref() == storage);
+        let first = views.next()?;
+        let stored = |r: &&Arc<Resource>| r.api_version() == r.storage_version;
+        Some(if stored(&first) { first } else { views.find(stored).unwrap_or(first) })
+    }
+
     /// Whether a version of a group has any resource.
     pub fn has_version(&self, group: &str, version: &str) -> bool {
         self.all().any(|r| r.group == group && r.version == version)
