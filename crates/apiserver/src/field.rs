@@ -49,7 +49,7 @@ pub(crate) fn copy(from: &Value, to: &mut Value, name: &str) {
 }
 
 /// The elements of a list; nothing if it is none.
-pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> + Clone {
     value.as_array().into_iter().flatten()
 }
 

@@ -1,4 +1,4 @@
-//! What is not there yet.
+//! What is not there yet: it refuses, in words, rather than answer wrongly.
 #![allow(dead_code, missing_docs, unused)]
 
 pub(crate) mod patch {
@@ -33,7 +33,13 @@ pub(crate) mod patch {
                     serde_json::from_value(body).map_err(Status::internal)?;
                 json_patch::patch(&mut next, &p).map_err(Status::internal)?;
             }
-            _ => json_patch::merge(&mut next, &body),
+            PatchKind::Merge => json_patch::merge(&mut next, &body),
+            PatchKind::Strategic | PatchKind::Apply => {
+                return Err(Status::unsupported_media_type(&[
+                    "application/json-patch+json",
+                    "application/merge-patch+json",
+                ]));
+            }
         }
         Ok(next)
     }
@@ -46,15 +52,25 @@ pub(crate) mod selector {
     pub(crate) struct Labels(Vec<(String, String)>);
     #[derive(Debug)]
     pub(crate) struct Fields(Vec<(String, String)>);
-    fn pairs(t: &str) -> Vec<(String, String)> {
+    /// Equality only: any other requirement is refused.
+    fn pairs(t: &str) -> Result<Vec<(String, String)>, Status> {
+        let equality = |p: &str| {
+            let (key, value) = p
+                .split_once('=')
+                .filter(|(key, _)| !key.ends_with('!') && !key.contains([' ', '(']))?;
+            Some((key.to_owned(), value.trim_start_matches('=').to_owned()))
+        };
+        let refuse = |p: &str| {
+            Status::bad_request(format!("selector {p:?}: only key=value is supported yet"))
+        };
         t.split(',')
-            .filter_map(|p| p.split_once('='))
-            .map(|(a, b)| (a.to_owned(), b.trim_start_matches('=').to_owned()))
+            .filter(|p| !p.is_empty())
+            .map(|p| equality(p).ok_or_else(|| refuse(p)))
             .collect()
     }
     impl Labels {
         pub(crate) fn parse(t: &str) -> Result<Self, Status> {
-            Ok(Self(pairs(t)))
+            Ok(Self(pairs(t)?))
         }
         pub(crate) fn matches(&self, v: &Value) -> bool {
             self.0.iter().all(|(k, w)| v["metadata"]["labels"][k] == *w)
@@ -62,7 +78,7 @@ pub(crate) mod selector {
     }
     impl Fields {
         pub(crate) fn parse(t: &str) -> Result<Self, Status> {
-            Ok(Self(pairs(t)))
+            Ok(Self(pairs(t)?))
         }
         pub(crate) fn check(&self, _: &Resource) -> Result<(), Status> {
             Ok(())
@@ -83,7 +99,7 @@ pub(crate) mod selector {
 pub(crate) mod protobuf {
     use serde_json::Value;
     pub(crate) fn to_json(_: &[u8]) -> Result<Value, crate::status::Status> {
-        Err(crate::status::Status::bad_request("protobuf"))
+        Err(crate::status::Status::bad_request("protobuf bodies are not supported yet; send JSON"))
     }
 }
 pub(crate) mod openapi {

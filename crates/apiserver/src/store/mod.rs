@@ -102,17 +102,20 @@ struct Inner {
     dependents: FxHashMap<String, BTreeSet<Id>>,
 }
 
+/// A change with its storage.
+pub(crate) type Fed = (Arc<str>, Arc<Change>);
+
 /// The store. Cheap to share.
 #[derive(Debug)]
 pub(crate) struct Store {
     inner: RwLock<Inner>,
     /// Every change with its storage, for the collector.
-    feed: mpsc::UnboundedSender<(Arc<str>, Arc<Change>)>,
+    feed: mpsc::UnboundedSender<Fed>,
 }
 
 impl Store {
     /// An empty store, and every change that will be made to it.
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<(Arc<str>, Arc<Change>)>) {
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Fed>) {
         let (feed, changes) = mpsc::unbounded_channel();
         (Self { inner: RwLock::default(), feed }, changes)
     }

@@ -24,10 +24,13 @@ pub(crate) enum Lane {
     Node(String),
 }
 
+/// A watch by its number, and where its changes go.
+type Watcher = (u64, mpsc::Sender<Arc<Change>>);
+
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     next: u64,
-    lanes: FxHashMap<Lane, Vec<(u64, mpsc::Sender<Arc<Change>>)>>,
+    lanes: FxHashMap<Lane, Vec<Watcher>>,
 }
 
 impl Watchers {

@@ -2,6 +2,8 @@
 
 mod age;
 mod jsonpath;
+mod pods;
+mod rows;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,6 +11,8 @@ use serde_json::{Value, json};
 use crate::field;
 use crate::resource::{Cells, Column, Columns, Resource};
 use crate::status::Status;
+
+pub(crate) use rows::columns_of;
 
 /// What comes with each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +39,9 @@ impl Include {
     }
 }
 
-/// The columns of a built-in resource that has its own.
-pub(crate) fn columns_of(_group: &str, _plural: &str) -> Option<Columns> {
-    None
+/// The text, or `<none>`.
+fn or_none(text: &str) -> Value {
+    if text.is_empty() { "<none>".into() } else { text.into() }
 }
 
 /// The metadata of an object alone.
