@@ -11,7 +11,7 @@ use api::{Node, Pod, contract, requests};
 use jiff::Timestamp;
 use scheduling::{GangKey, Membership};
 use serde::Serialize;
-use topology::{GpuSet, NodeReport};
+use topology::NodeReport;
 
 /// A cluster as the API server tells it.
 #[derive(Debug, Default)]
@@ -258,22 +258,6 @@ fn gangs(snapshot: &Snapshot, now: Timestamp, grace: Duration, findings: &mut BT
             });
         }
     }
-}
-
-/// GPUs that live pods hold, by node, for whoever shows them.
-pub fn held(snapshot: &Snapshot) -> BTreeMap<String, GpuSet> {
-    let mut held: BTreeMap<String, GpuSet> = BTreeMap::new();
-    for (pod, node) in live(snapshot) {
-        let gpus = pod
-            .gpu_group()
-            .ok()
-            .flatten()
-            .or_else(|| pod.simulated_gpus().ok().flatten())
-            .unwrap_or_default();
-        let entry = held.entry(node.to_owned()).or_default();
-        *entry = entry.union(gpus);
-    }
-    held
 }
 
 #[cfg(test)]

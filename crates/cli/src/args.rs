@@ -92,7 +92,7 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Connection {
-    /// The cluster's kubeconfig (`sandbox` writes it); else $KUBECONFIG, ~/.kube/config or the pod's service account
+    /// The cluster's kubeconfig; else $KUBECONFIG, ~/.kube/config or the pod's service account
     #[arg(long, global = true, alias = "config", value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// The namespace; else the kubeconfig's

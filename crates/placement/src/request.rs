@@ -151,7 +151,7 @@ pub struct Shortage {
     pub free: usize,
     /// Workers that would fit.
     pub fitting: usize,
-    /// GPUs those nodes have in all, for one product at most.
+    /// GPUs those nodes have in all, of one product at most; nodes too small for one worker count none.
     pub capacity: usize,
 }
 
@@ -171,9 +171,12 @@ impl fmt::Display for Shortage {
              of {workers} workers",
             workers * gpus_per_worker
         )?;
-        if self.never_fits() {
-            write!(f, "; it can never fit: the nodes have {capacity} GPUs in all")?;
+        match self.never_fits() {
+            true if *capacity == 0 => {
+                f.write_str("; it can never fit: no node has as many GPUs as one worker asks for")
+            }
+            true => write!(f, "; it can never fit: the nodes have {capacity} GPUs in all"),
+            false => Ok(()),
         }
-        Ok(())
     }
 }

@@ -139,6 +139,11 @@ fn workers_of_several_gpus_stay_whole() {
     let shortage = place(&Request::new(4, 2), &nodes, &Profile::default()).unwrap_err();
     assert_eq!((shortage.free, shortage.fitting, shortage.never_fits()), (8, 3, false));
     assert!(place(&gang(17), &nodes, &Profile::default()).unwrap_err().never_fits());
+    let giant = place(&Request::new(1, 9), &nodes, &Profile::default()).unwrap_err();
+    assert!(
+        giant.to_string().ends_with("no node has as many GPUs as one worker asks for"),
+        "{giant}"
+    );
 }
 
 #[test]

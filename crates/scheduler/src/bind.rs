@@ -85,14 +85,10 @@ pub(crate) fn http_post(
     path: &str,
     body: &serde_json::Value,
 ) -> Result<axum::http::Request<Vec<u8>>, kube::Error> {
-    let request = Request::new(path.to_owned());
     let body = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
-    let mut request = request
+    Request::new(path)
         .create(&kube::api::PostParams::default(), body)
-        .map_err(kube::Error::BuildRequest)?;
-    *request.uri_mut() =
-        path.parse().map_err(|e| kube::Error::HttpError(axum::http::Error::from(e)))?;
-    Ok(request)
+        .map_err(kube::Error::BuildRequest)
 }
 
 /// Where the pod is; `None` while it is nowhere.

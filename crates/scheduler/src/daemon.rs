@@ -352,11 +352,21 @@ impl Daemon {
                 let _ = sender.send(explanation);
             }
             Question::Audit(sender) => {
-                let units: Vec<String> = self.core.cluster().warnings().values().cloned().collect();
-                let findings = doubly_held(&self.core);
-                let _ = sender.send(
-                    json!({"findings": findings, "warnings": units, "grace": self.grace.as_secs()}),
-                );
+                // It lists anew: the audit is to find what the scheduler's own books have wrong.
+                let (reads, grace) = (self.clients.reads.clone(), self.grace);
+                let warnings: Vec<String> =
+                    self.core.cluster().warnings().values().cloned().collect();
+                tokio::spawn(async move {
+                    let answer = match snapshot(reads).await {
+                        Ok(snapshot) => json!({
+                            "findings": audit::audit(&snapshot, Timestamp::now(), grace),
+                            "warnings": warnings,
+                        }),
+                        Err(error) => json!({"error": error.to_string()}),
+                    };
+                    // Who asked may be gone.
+                    let _ = sender.send(answer);
+                });
             }
         }
     }
@@ -378,18 +388,20 @@ impl Daemon {
     }
 }
 
-/// GPUs that two pods hold by the scheduler's own books; none, if it is sound.
-fn doubly_held(core: &Core) -> Vec<String> {
-    let cluster = core.cluster();
-    let mut findings = Vec::new();
-    for node in cluster.nodes() {
-        let mut seen = topology::GpuSet::EMPTY;
-        for pod in node.pods.iter().filter_map(|uid| cluster.pod(uid)) {
-            for gpu in pod.gpus.intersection(seen).iter() {
-                findings.push(format!("GPU {gpu} of node {} is held twice", node.name));
-            }
-            seen = seen.union(pod.gpus);
-        }
-    }
-    findings
+/// The cluster as the API server tells it.
+async fn snapshot(reads: kube::Client) -> Result<audit::Snapshot, kube::Error> {
+    let all = kube::api::ListParams::default();
+    let reports =
+        all.clone().labels(&format!("{}={}", contract::MODE_LABEL, contract::MODE_TOPOLOGY));
+    let reports = Api::<ConfigMap>::namespaced(reads.clone(), contract::REPORT_NAMESPACE)
+        .list(&reports)
+        .await?;
+    let of_node = |report: ConfigMap| {
+        Some((report.labels().get(contract::REPORT_NODE_LABEL)?.clone(), report.data?))
+    };
+    Ok(audit::Snapshot {
+        nodes: Api::<Node>::all(reads.clone()).list(&all).await?.items,
+        pods: Api::<Pod>::all(reads).list(&all).await?.items,
+        reports: reports.items.into_iter().filter_map(of_node).collect(),
+    })
 }

@@ -112,8 +112,16 @@ impl fmt::Display for Rejection {
                 } else {
                     write!(f, ", {fitting} fit")?;
                 }
-                if shortage.never_fits() {
-                    write!(f, "; it can never fit: these nodes have {capacity} GPUs in all")?;
+                match shortage.never_fits() {
+                    true if *capacity == 0 => {
+                        f.write_str(
+                            "; it can never fit: no node has as many GPUs as one pod asks for",
+                        )?;
+                    }
+                    true => {
+                        write!(f, "; it can never fit: these nodes have {capacity} GPUs in all")?
+                    }
+                    false => {}
                 }
                 if *other_mode > 0 {
                     write!(f, "; {other_mode} more GPUs are on nodes in the other mode")?;
