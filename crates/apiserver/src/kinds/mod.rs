@@ -44,7 +44,8 @@ pub(crate) fn has_generation(resource: &Resource) -> bool {
 /// `Invalid` with every wrong field; `Forbidden` by admission.
 pub(crate) fn create(store: &Store, resource: &Resource, value: &mut Value) -> Result<(), Status> {
     let storage = resource.storage.as_ref();
-    if resource.status {
+    // A kubelet registers its node with its status in one write.
+    if resource.status && resource.plural != "nodes" {
         field::remove(value, "status");
     }
     complete(resource, value);
