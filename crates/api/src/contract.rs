@@ -38,6 +38,10 @@ pub const RANK: &str = "ringmaster.dev/rank";
 pub const SIMULATED_GPUS: &str = "ringmaster.dev/simulated-gpus";
 /// Annotation on a simulated node: pairs of GPUs whose links are down, `0-3,1-2`.
 pub const DOWN_LINKS: &str = "ringmaster.dev/simulated-down-links";
+/// Annotation on a simulated node: images that it has without a pull, a comma list.
+pub const SIMULATED_IMAGES: &str = "ringmaster.dev/simulated-images";
+/// Annotation on a simulated node: how many of the next pods with GPUs its kubelet refuses. Each new value counts anew.
+pub const SIMULATED_REFUSALS: &str = "ringmaster.dev/simulated-refusals";
 
 /// Annotation on a job: `FRAMEWORK/MODEL[:BATCH]`, for the throughput model.
 pub const MODEL: &str = "ringmaster.dev/model";

@@ -7,14 +7,14 @@ use topology::GpuSet;
 
 /// Who holds which GPUs, and under which name they were asked for.
 #[derive(Debug, Default, Clone)]
-pub struct Devices {
+pub(crate) struct Devices {
     gpus: GpuSet,
     held: BTreeMap<String, (GpuSet, GpuRequest)>,
 }
 
 /// Why a pod gets no GPUs, as the kubelet words it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The plan is missing, malformed, or names what is not free.
     #[error("Allocate failed due to {0}, which is unexpected")]
     Unexpected(String),
@@ -22,7 +22,7 @@ pub enum Refusal {
 
 impl Devices {
     /// Nobody holds any of `gpus`.
-    pub fn new(gpus: GpuSet) -> Self {
+    pub(crate) fn new(gpus: GpuSet) -> Self {
         Self { gpus, held: BTreeMap::new() }
     }
 
@@ -36,7 +36,7 @@ impl Devices {
 
     /// What the node offers as `aliyun.com/gpu` and as `nvidia.com/gpu`: the name in force all that nobody holds under the
     /// other, the other exactly what is held.
-    pub fn offered(&self, mode: Mode) -> (usize, usize) {
+    pub(crate) fn offered(&self, mode: Mode) -> (usize, usize) {
         let (aliyun, nvidia) = (self.held_as(|r| r.aliyun), self.held_as(|r| r.nvidia));
         match mode {
             Mode::Topology => (self.gpus.difference(nvidia).len(), nvidia.len()),
@@ -45,7 +45,7 @@ impl Devices {
     }
 
     /// Hands a pod its GPUs: those of its plan, exactly, or for `nvidia.com/gpu` the lowest that are free.
-    pub fn allocate(&mut self, pod: &Pod) -> Result<GpuSet, Refusal> {
+    pub(crate) fn allocate(&mut self, pod: &Pod) -> Result<GpuSet, Refusal> {
         let request = pod.gpus();
         if let Some((gpus, _)) = self.held.get(pod.uid()) {
             return Ok(*gpus);
@@ -102,7 +102,7 @@ impl Devices {
     }
 
     /// A pod is done; true if it held something.
-    pub fn release(&mut self, uid: &str) -> bool {
+    pub(crate) fn release(&mut self, uid: &str) -> bool {
         self.held.remove(uid).is_some()
     }
 }

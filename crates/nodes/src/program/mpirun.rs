@@ -7,11 +7,13 @@ use placement::{DEFAULT_BATCH, Rates, Workload};
 
 /// What mpirun is asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Mpirun {
+pub(crate) struct Mpirun {
     /// Ranks; all slots without.
-    pub ranks: Option<usize>,
+    pub(crate) ranks: Option<usize>,
+    /// The hostfile that it names.
+    pub(crate) hostfile: Option<String>,
     /// The program and its arguments.
-    pub program: Vec<String>,
+    pub(crate) program: Vec<String>,
 }
 
 /// Options of mpirun that take one word, and those that take two.
@@ -20,8 +22,6 @@ const WITH_ONE: &[&str] = &[
     "bind-to",
     "map-by",
     "rank-by",
-    "hostfile",
-    "machinefile",
     "H",
     "host",
     "hosts",
@@ -33,7 +33,6 @@ const WITH_ONE: &[&str] = &[
     "iface",
     "launcher",
     "launcher-exec",
-    "f",
     "ppn",
     "perhost",
     "N",
@@ -44,8 +43,8 @@ const WITH_TWO: &[&str] = &["mca", "gmca", "genv", "env", "prtemca", "pmixmca"];
 
 impl Mpirun {
     /// Reads the words after `mpirun`.
-    pub fn parse(words: &[String]) -> Result<Self, String> {
-        let mut ranks = None;
+    pub(crate) fn parse(words: &[String]) -> Result<Self, String> {
+        let (mut ranks, mut hostfile) = (None, None);
         let mut words = words.iter();
         let mut program = Vec::new();
         while let Some(word) = words.next() {
@@ -65,6 +64,9 @@ impl Mpirun {
                         format!("mpirun: -np {value:?} is not a positive number")
                     })?);
                 }
+                "hostfile" | "machinefile" => {
+                    hostfile = inline.map(str::to_owned).or_else(|| words.next().cloned());
+                }
                 _ if inline.is_some() => {}
                 _ if WITH_ONE.contains(&option) => drop(words.next()),
                 _ if WITH_TWO.contains(&option) => {
@@ -77,23 +79,24 @@ impl Mpirun {
         if program.is_empty() {
             return Err("mpirun: no executable was given".to_owned());
         }
-        Ok(Self { ranks, program })
+        Ok(Self { ranks, hostfile, program })
     }
 }
 
-/// Hosts and slots of a hostfile.
-pub fn hostfile(text: &str) -> Vec<(String, usize)> {
+/// Hosts and slots of a hostfile, in the notation of Open MPI (`POD slots=2`) or of MPICH (`POD:2`).
+pub(crate) fn hostfile(text: &str) -> Vec<(String, usize)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
-        let host = words.next()?;
-        let slots = words.find_map(|word| word.strip_prefix("slots=")?.parse().ok()).unwrap_or(1);
-        Some((host.to_owned(), slots))
+        let first = words.next()?;
+        let (host, slots) = first.split_once(':').unwrap_or((first, ""));
+        let named = words.find_map(|word| word.strip_prefix("slots="));
+        Some((host.to_owned(), named.unwrap_or(slots).parse().unwrap_or(1)))
     };
     text.lines().filter(|text| !text.trim_start().starts_with('#')).filter_map(line).collect()
 }
 
 /// What Open MPI says when there are fewer slots than ranks.
-pub fn too_few_slots(ranks: usize, program: &str) -> String {
+pub(crate) fn too_few_slots(ranks: usize, program: &str) -> String {
     let rule = "-".repeat(74);
     format!(
         "{rule}\nThere are not enough slots available in the system to satisfy the {ranks}\nslots that were requested by the \
@@ -104,7 +107,7 @@ pub fn too_few_slots(ranks: usize, program: &str) -> String {
 
 /// How a benchmark prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub(crate) enum Style {
     /// tf_cnn_benchmarks.
     TensorFlow,
     /// pytorch_synthetic_benchmark.
@@ -113,17 +116,17 @@ pub enum Style {
 
 /// A program whose speed the model knows.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Benchmark {
+pub(crate) struct Benchmark {
     /// How it prints.
-    pub style: Style,
+    pub(crate) style: Style,
     /// The model's name, as it prints it.
-    pub model: String,
+    pub(crate) model: String,
     /// What it computes and exchanges.
-    pub workload: Workload,
+    pub(crate) workload: Workload,
 }
 
 /// The benchmark of a program; `None` for one that the model does not know, an error for numbers that cannot be.
-pub fn benchmark(program: &[String], pod: &Pod) -> Result<Option<Benchmark>, String> {
+pub(crate) fn benchmark(program: &[String], pod: &Pod) -> Result<Option<Benchmark>, String> {
     let line = program.join(" ");
     let option = |names: &[&str]| {
         program.iter().enumerate().find_map(|(at, word)| {
@@ -214,7 +217,9 @@ mod tests {
 
     #[test]
     fn hostfiles() {
-        assert_eq!(hostfile("a slots=2\n# no\nb\n"), [("a".to_owned(), 2), ("b".to_owned(), 1)]);
+        let expected = [("a".to_owned(), 2), ("b".to_owned(), 1)];
+        assert_eq!(hostfile("a slots=2\n# no\nb\n"), expected);
+        assert_eq!(hostfile("a:2\nb\n"), expected);
     }
 
     #[test]

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 /// One command with its words, and when it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub(crate) struct Step {
     /// Depending on the exit code of the one before.
-    pub when: When,
+    pub(crate) when: When,
     /// The words, variables replaced.
-    pub words: Vec<String>,
+    pub(crate) words: Vec<String>,
 }
 
 /// When a step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub(crate) enum When {
     /// Always.
     Always,
     /// After success.
@@ -24,7 +24,7 @@ pub enum When {
 
 /// What a command is.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Command {
+pub(crate) enum Command {
     /// Waits, in seconds; infinite for `sleep infinity`.
     Sleep(f64),
     /// Prints.
@@ -41,6 +41,8 @@ pub enum Command {
     Hostname,
     /// Prints the GPUs' links.
     Topology,
+    /// A shell that reads its commands from standard input.
+    Interactive,
     /// A shell within.
     Shell(Vec<Step>),
     /// Any other program.
@@ -50,7 +52,7 @@ pub enum Command {
 }
 
 /// Splits a script at `;`, newlines, `&&` and `||`, outside quotes.
-pub fn parse(script: &str, env: &BTreeMap<String, String>) -> Vec<Step> {
+pub(crate) fn parse(script: &str, env: &BTreeMap<String, String>) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut when = When::Always;
     let mut words: Vec<String> = Vec::new();
@@ -125,7 +127,7 @@ fn variable(
 }
 
 /// What the words of a command ask for.
-pub fn command(words: &[String], env: &BTreeMap<String, String>) -> Command {
+pub(crate) fn command(words: &[String], env: &BTreeMap<String, String>) -> Command {
     let Some((program, arguments)) = words.split_first() else { return Command::Nothing(0) };
     let name = program.rsplit('/').next().unwrap_or(program);
     match name {
@@ -157,7 +159,7 @@ pub fn command(words: &[String], env: &BTreeMap<String, String>) -> Command {
                 Some(flag) => Command::Shell(
                     arguments.get(flag + 1).map(|script| parse(script, env)).unwrap_or_default(),
                 ),
-                None => Command::Cat,
+                None => Command::Interactive,
             }
         }
         _ => Command::Program(words.to_vec()),

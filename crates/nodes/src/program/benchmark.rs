@@ -1,10 +1,10 @@
 //! The lines that a benchmark prints: like the real programs', with the modelled throughput. Iteration times carry a
 //! small seeded jitter, and every mean and deviation is computed from the iterations that are printed.
 
-use crate::mpirun::{Benchmark, Style};
+use super::mpirun::{Benchmark, Style};
 
 /// What a run prints, and after how many modelled seconds each part.
-pub type Script = Vec<(f64, String)>;
+pub(crate) type Script = Vec<(f64, String)>;
 
 /// Share of an iteration time by which it varies.
 const JITTER: f64 = 0.003;
@@ -29,7 +29,7 @@ impl Random {
 }
 
 /// The run of a benchmark on `gpus` GPUs whose steps take `step` seconds.
-pub fn run(benchmark: &Benchmark, gpus: usize, step: f64, seed: u64) -> Script {
+pub(crate) fn run(benchmark: &Benchmark, gpus: usize, step: f64, seed: u64) -> Script {
     let mut random = Random(seed);
     let batch = benchmark.workload.batch;
     let mut rate =
