@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use client::Clients;
 use jobs::Cluster;
 
-use crate::{audit, exit, job, parts, plan, submit, top, topo};
+use crate::{audit, exit, job, parts, plan, sandbox, submit, top, topo};
 
 /// GPU topology-aware gang scheduling for Kubernetes
 #[derive(Debug, Parser)]
@@ -71,10 +71,14 @@ pub(crate) enum Command {
     Top(top::Command),
     /// Check a cluster: no GPU given twice, no gang partly started, no node overbooked
     Audit(audit::Audit),
+    /// Run a cluster on this machine: API server, simulated nodes, scheduler and operator
+    Sandbox(sandbox::Sandbox),
     /// Run the scheduler against a cluster
     Scheduler(Box<parts::Scheduler>),
     /// Run the MPIJob operator against a cluster
     Operator(parts::Operator),
+    /// Run simulated nodes against a cluster
+    Nodes(parts::Nodes),
     /// Show the GPUs and links of a machine, a file or a node
     #[command(subcommand)]
     Topo(topo::Command),

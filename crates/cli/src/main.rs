@@ -8,6 +8,7 @@ mod output;
 mod parts;
 mod plan;
 mod progress;
+mod sandbox;
 mod submit;
 mod top;
 mod topo;
@@ -70,6 +71,8 @@ async fn talk(command: Command, connection: &Connection) -> anyhow::Result<Exit>
         Command::Audit(audit) => audit.run(connection).await,
         Command::Scheduler(scheduler) => scheduler.run(connection).await,
         Command::Operator(operator) => operator.run(connection).await,
+        Command::Nodes(nodes) => nodes.run(connection).await,
+        Command::Sandbox(sandbox) => sandbox.run(connection).await,
         Command::List(list) => list.run(connection).await,
         Command::Logs(logs) => logs.run(connection).await,
         Command::Delete(delete) => delete.run(connection).await,

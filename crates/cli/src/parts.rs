@@ -1,10 +1,15 @@
 //! The parts of a cluster, each as a process of its own.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::Args;
 use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
+use topology::{ClusterFile, NodeSpec};
 
 use crate::{args::Connection, exit::Exit, topo::Links};
 
@@ -99,6 +104,71 @@ impl Operator {
             options.agent_image = image;
         }
         operator::run(connection.clients().await?, options, shutdown()?).await?;
+        Ok(Exit::DONE)
+    }
+}
+
+/// Flags of simulated machines.
+#[derive(Debug, Args)]
+pub(crate) struct Machines {
+    /// Machines of the catalogue and how many of each, as gn6v=2,dgx-1v=1 (`ringmaster topo list` names them)
+    #[arg(long, value_name = "MACHINE=COUNT", default_value = "gn6v=2")]
+    machine: String,
+    /// A YAML list of {name, topology} instead, as `plan --cluster` takes it
+    #[arg(long, value_name = "FILE", conflicts_with = "machine")]
+    nodes: Option<PathBuf>,
+    /// Real seconds of a modelled one: 0.1 makes trainings ten times as short; what they print stays the same
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
+    time_scale: f64,
+    /// Of the jitter in what benchmarks print
+    #[arg(long, value_name = "N", default_value = "0")]
+    seed: u64,
+    #[command(flatten)]
+    links: Links,
+}
+
+/// A factor that is not negative.
+fn factor(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if number.is_finite() && number >= 0.0 {
+        Ok(number)
+    } else {
+        Err("it must be 0 or more".to_owned())
+    }
+}
+
+impl Machines {
+    /// What is simulated, with kubelets at `address`.
+    pub(crate) fn options(&self, address: IpAddr) -> anyhow::Result<nodes::Options> {
+        let nodes: Vec<NodeSpec> = match &self.nodes {
+            Some(file) => ClusterFile::read(file)?.nodes,
+            None => ClusterFile::from_machines(&self.machine)?.nodes,
+        };
+        Ok(nodes::Options {
+            nodes,
+            address,
+            links: self.links.table()?,
+            time_scale: self.time_scale,
+            seed: self.seed,
+        })
+    }
+}
+
+/// Flags of `nodes`.
+#[derive(Debug, Args)]
+pub(crate) struct Nodes {
+    #[command(flatten)]
+    machines: Machines,
+    /// Where the kubelets listen, and the address that the API server reaches them at; a real one refuses the loopback
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    address: IpAddr,
+}
+
+impl Nodes {
+    /// Simulates nodes until it is told to stop.
+    pub(crate) async fn run(self, connection: &Connection) -> anyhow::Result<Exit> {
+        let options = self.machines.options(self.address)?;
+        nodes::run(connection.clients().await?, options, shutdown()?).await?;
         Ok(Exit::DONE)
     }
 }

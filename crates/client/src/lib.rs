@@ -10,10 +10,12 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
+mod event;
 mod readable;
 mod wait;
 mod watch;
 
+pub use event::{About, event, post, tell};
 pub use wait::{TimedOut, wait_until};
 pub use watch::{Change, watch};
 

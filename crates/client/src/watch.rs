@@ -40,7 +40,7 @@ where
     let mut arriving = Vec::new();
     let mut last_warning = String::new();
     watcher(api, config).backoff(Backoff::default()).filter_map(move |event| {
-        if event.is_ok() {
+        if matches!(&event, Ok(event) if !matches!(event, watcher::Event::Init)) {
             last_warning.clear();
         }
         let change = match event {
@@ -89,16 +89,21 @@ fn lean<K: Resource<DynamicType = ()>>(object: Readable<K>) -> Option<K> {
     }
 }
 
-/// 50 ms doubling to 2 s, for as long as it takes.
+/// 50 ms doubling to 2 s, for as long as it takes. The watcher says that it is well whenever it begins anew, which is no
+/// proof: only a while without a loss is.
 #[derive(Debug, Clone)]
-struct Backoff(Duration);
+struct Backoff {
+    pause: Duration,
+    last: Option<tokio::time::Instant>,
+}
 
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
+const WELL: Duration = Duration::from_secs(10);
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self(FIRST)
+        Self { pause: FIRST, last: None }
     }
 }
 
@@ -106,16 +111,19 @@ impl Iterator for Backoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let now = self.0;
-        self.0 = (now * 2).min(LONGEST);
-        Some(now)
+        let now = tokio::time::Instant::now();
+        if self.last.is_some_and(|last| now.duration_since(last) > WELL) {
+            self.pause = FIRST;
+        }
+        self.last = Some(now);
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST);
+        Some(pause)
     }
 }
 
 impl kube::runtime::utils::Backoff for Backoff {
-    fn reset(&mut self) {
-        self.0 = FIRST;
-    }
+    fn reset(&mut self) {}
 }
 
 #[cfg(test)]

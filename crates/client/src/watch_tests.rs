@@ -57,3 +57,15 @@ async fn losses_are_recovered_from_and_an_unreadable_object_hides_no_other() {
     assert_eq!((changed.name(), changed.spec.node_name.as_deref()), ("a", Some("n1")));
     assert!(all.iter().all(|pod| pod.metadata.managed_fields.is_none()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn pauses_grow_until_all_was_well_for_a_while() {
+    let mut backoff = Backoff::default();
+    let mut next = || {
+        kube::runtime::utils::Backoff::reset(&mut backoff);
+        backoff.next().unwrap().as_millis()
+    };
+    assert_eq!((next(), next(), next()), (50, 100, 200));
+    tokio::time::advance(WELL * 2).await;
+    assert_eq!(next(), 50);
+}

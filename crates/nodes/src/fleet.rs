@@ -60,12 +60,17 @@ struct Driver {
 impl Fleet {
     /// Registers every node; each must succeed.
     pub(crate) async fn register(&self) -> Result<(), (String, kube::Error)> {
-        let register = |kubelet| async move {
-            let name = || Kubelet::name(kubelet).to_owned();
-            kubelet::register(&self.clients.writes, kubelet).await.map_err(|e| (name(), e))?;
-            kubelet::renew(&self.clients.writes, kubelet.name()).await.map_err(|e| (name(), e))
+        let one = async |kubelet: &Kubelet| {
+            kubelet::register(&self.clients.writes, kubelet).await?;
+            kubelet::renew(&self.clients.writes, kubelet.name()).await
         };
-        let mut all = stream::iter(self.kubelets.values()).map(register).buffer_unordered(AT_ONCE);
+        // Made first: a closure over borrowed kubelets would not be general enough for the stream.
+        let all: Vec<_> = self
+            .kubelets
+            .values()
+            .map(|kubelet| async { one(kubelet).await.map_err(|e| (kubelet.name().to_owned(), e)) })
+            .collect();
+        let mut all = stream::iter(all).buffer_unordered(AT_ONCE);
         while let Some(registered) = all.next().await {
             registered?;
         }

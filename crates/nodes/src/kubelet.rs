@@ -163,11 +163,7 @@ impl Kubelet {
 
 /// Makes the node, or takes it over if it is there.
 pub(crate) async fn register(writes: &kube::Client, kubelet: &Kubelet) -> Result<(), kube::Error> {
-    let request = http::Request::post("/api/v1/nodes")
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .body(kubelet.node().to_string().into_bytes())
-        .map_err(kube::Error::HttpError)?;
-    match writes.request::<Value>(request).await {
+    match client::post(writes, "/api/v1/nodes", &kubelet.node()).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let patch = json!({"metadata": {"labels": machine::labels(&kubelet.spec)}});
             let nodes: Api<Node> = Api::all(writes.clone());

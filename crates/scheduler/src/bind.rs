@@ -3,8 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use api::contract;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::core::Request;
 use scheduling::Assignment;
 use serde_json::json;
 
@@ -76,19 +74,8 @@ async fn post(
         "metadata": {"name": pod, "namespace": namespace, "uid": assignment.uid, "annotations": annotations},
         "target": {"apiVersion": "v1", "kind": "Node", "name": assignment.node},
     });
-    let request = http_post(&format!("/api/v1/namespaces/{namespace}/pods/{pod}/binding"), &body)?;
-    writes.request::<Status>(request).await.map(|_| ())
-}
-
-/// A POST of JSON.
-pub(crate) fn http_post(
-    path: &str,
-    body: &serde_json::Value,
-) -> Result<axum::http::Request<Vec<u8>>, kube::Error> {
-    let body = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
-    Request::new(path)
-        .create(&kube::api::PostParams::default(), body)
-        .map_err(kube::Error::BuildRequest)
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/binding");
+    client::post(writes, &path, &body).await.map(|_| ())
 }
 
 /// Where the pod is; `None` while it is nowhere.

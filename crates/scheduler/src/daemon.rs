@@ -319,13 +319,7 @@ impl Daemon {
                     "deleteOptions": {"preconditions": {"uid": uid}},
                 });
                 let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/eviction");
-                let sent = match bind::http_post(&path, &body) {
-                    Ok(request) => {
-                        self.clients.writes.request::<serde_json::Value>(request).await.map(|_| ())
-                    }
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = sent {
+                if let Err(error) = client::post(&self.clients.writes, &path, &body).await {
                     tracing::warn!(%pod, %error, "not evicted");
                 }
             }

@@ -3,12 +3,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use client::About;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::mpsc;
-
-use crate::bind::http_post;
 
 /// Something to tell.
 #[derive(Debug)]
@@ -36,7 +35,6 @@ pub(crate) fn teller(writes: kube::Client) -> mpsc::Sender<News> {
 
 async fn tell_all(writes: kube::Client, mut news: mpsc::Receiver<News>) {
     let mut batch = Vec::new();
-    let mut number = 0_u64;
     while news.recv_many(&mut batch, BACKLOG).await > 0 {
         // Of several conditions of one pod only the last is still true.
         let mut last: BTreeMap<Arc<str>, usize> = BTreeMap::new();
@@ -48,9 +46,8 @@ async fn tell_all(writes: kube::Client, mut news: mpsc::Receiver<News>) {
             if item.unschedulable && is_last {
                 condition(&writes, &item).await;
             }
-            number += 1;
             if is_last {
-                event(&writes, &item, number).await;
+                event(&writes, &item).await;
             }
         }
     }
@@ -73,33 +70,16 @@ async fn condition(writes: &kube::Client, news: &News) {
     }
 }
 
-async fn event(writes: &kube::Client, news: &News, number: u64) {
-    let now = Timestamp::now();
-    let seconds = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let body = json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {
-            "name": format!("{}.{:x}{number:x}", news.pod, now.as_nanosecond()),
-            "namespace": news.namespace,
-        },
-        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": news.namespace, "name": news.pod, "uid": news.uid},
-        "reason": news.reason,
-        "message": news.message,
-        "type": news.kind,
-        "count": 1,
-        "firstTimestamp": seconds,
-        "lastTimestamp": seconds,
-        "source": {"component": api::contract::RINGMASTER},
-        "reportingComponent": api::contract::RINGMASTER,
-        "reportingInstance": "",
-    });
-    let path = format!("/api/v1/namespaces/{}/events", news.namespace);
-    let sent = match http_post(&path, &body) {
-        Ok(request) => writes.request::<serde_json::Value>(request).await.map(|_| ()),
-        Err(error) => Err(error),
+async fn event(writes: &kube::Client, news: &News) {
+    let about = About {
+        api_version: "v1",
+        kind: "Pod",
+        namespace: &news.namespace,
+        name: &news.pod,
+        uid: &news.uid,
+        field_path: "",
     };
-    if let Err(error) = sent {
-        tracing::debug!(pod = %news.pod, %error, "event not written");
-    }
+    let by = api::contract::RINGMASTER;
+    client::tell(writes, &client::event(about, news.kind, news.reason, &news.message, by, ""))
+        .await;
 }
