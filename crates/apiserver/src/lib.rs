@@ -11,7 +11,9 @@ mod field;
 mod fresh;
 mod http;
 mod kinds;
+mod patch;
 pub mod resource;
+mod selector;
 mod server;
 mod stand_in;
 pub mod status;
@@ -20,5 +22,5 @@ mod table;
 mod tls;
 
 pub use server::{Options, Server, ServerError};
-pub(crate) use stand_in::{openapi, patch, protobuf, selector};
+pub(crate) use stand_in::{openapi, protobuf};
 pub use tls::TlsError;

@@ -288,7 +288,7 @@ impl Status {
                 .map(|m| {
                     let fields = conflicts.iter().filter(|c| c.message == *m);
                     let lines: Vec<String> = fields.map(|c| format!("\n- {}", c.field)).collect();
-                    format!("{m}:{}", lines.concat())
+                    format!("{}:{}", m.replacen("conflict ", "conflicts ", 1), lines.concat())
                 })
                 .collect();
             message.push_str(&groups.join("\n"));

@@ -59,7 +59,9 @@ impl Api {
         let namespace = target.namespace.as_str();
         self.check_namespace(target, &value)?;
         kinds::create(&self.store, resource, &mut value)?;
-        patch::track(resource, "", None, &mut value, &write.manager);
+        if !write.applies {
+            patch::track(resource, "", None, &mut value, &write.manager);
+        }
         let name = field::text(&value, &["metadata", "name"]).to_owned();
         let id = target.id(&name);
         if write.dry_run {

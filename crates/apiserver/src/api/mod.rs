@@ -46,6 +46,8 @@ pub(crate) struct Write {
     pub(crate) strict: bool,
     /// Take fields from their managers (server-side apply).
     pub(crate) force: bool,
+    /// It is a server-side apply, which has noted its manager itself.
+    pub(crate) applies: bool,
 }
 
 impl Api {

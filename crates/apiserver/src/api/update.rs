@@ -158,7 +158,9 @@ impl Api {
             Part::Status => "status",
             Part::Own(name) => name,
         };
-        patch::track(resource, subresource, Some(old), next, &write.manager);
+        if !write.applies {
+            patch::track(resource, subresource, Some(old), next, &write.manager);
+        }
         Ok(())
     }
 }

@@ -81,6 +81,7 @@ fn write_of(query: &Query, headers: &HeaderMap) -> Result<Write, Status> {
         manager: query.get("fieldManager").unwrap_or(agent).to_owned(),
         strict: validation == "Strict",
         force: query.flag("force"),
+        applies: false,
     })
 }
 
@@ -127,9 +128,10 @@ impl Front {
     ) -> Result<Response<Body>, Status> {
         let (parts, body) = request.into_parts();
         let form = accept::form(&parts.headers)?;
-        let write = write_of(query, &parts.headers)?;
+        let mut write = write_of(query, &parts.headers)?;
         let body = read_body(body).await?;
         let kind = patch_kind(&parts.headers)?;
+        write.applies = kind == PatchKind::Apply;
         let part = part_of(&target)?;
         let resource = &target.resource;
         let subresource = target.subresource.as_deref().unwrap_or_default();

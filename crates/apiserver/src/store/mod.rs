@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-pub(crate) use object::{Change, Object, watch_line};
+pub(crate) use object::{Change, Object, selectable, watch_line};
 pub(crate) use watchers::Lane;
 use watchers::Watchers;
 
