@@ -12,6 +12,7 @@ mod fresh;
 mod http;
 mod kinds;
 mod patch;
+mod protobuf;
 pub mod resource;
 mod selector;
 mod server;
@@ -22,5 +23,5 @@ mod table;
 mod tls;
 
 pub use server::{Options, Server, ServerError};
-pub(crate) use stand_in::{openapi, protobuf};
+pub(crate) use stand_in::openapi;
 pub use tls::TlsError;

@@ -1,12 +1,6 @@
 //! What is not there yet: it refuses, in words, rather than answer wrongly.
 #![allow(dead_code, missing_docs, unused)]
 
-pub(crate) mod protobuf {
-    use serde_json::Value;
-    pub(crate) fn to_json(_: &[u8]) -> Result<Value, crate::status::Status> {
-        Err(crate::status::Status::bad_request("protobuf bodies are not supported yet; send JSON"))
-    }
-}
 pub(crate) mod openapi {
     use crate::resource::Registry;
     use serde_json::{Value, json};

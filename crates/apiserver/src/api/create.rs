@@ -58,10 +58,11 @@ impl Api {
         let resource = &target.resource;
         let namespace = target.namespace.as_str();
         self.check_namespace(target, &value)?;
-        kinds::create(&self.store, resource, &mut value)?;
+        // What a kind fills in by itself is nobody's.
         if !write.applies {
             patch::track(resource, "", None, &mut value, &write.manager);
         }
+        kinds::create(&self.store, resource, &mut value)?;
         let name = field::text(&value, &["metadata", "name"]).to_owned();
         let id = target.id(&name);
         if write.dry_run {

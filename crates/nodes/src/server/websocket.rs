@@ -6,7 +6,11 @@ use http::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Message, handshake::derive_accept_key, protocol::Role},
+    tungstenite::{
+        Message,
+        handshake::derive_accept_key,
+        protocol::{CloseFrame, Role, frame::coding::CloseCode},
+    },
 };
 
 use super::{
@@ -101,7 +105,11 @@ async fn carry(
     }
     let status = running.status().await.to_string();
     socket.send(message(STATUS, status.as_bytes())).await?;
-    socket.close(None).await
+    let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+    socket.close(Some(end)).await?;
+    // Until the client has closed its side too: it may still be reading.
+    while let Some(Ok(_)) = socket.next().await {}
+    Ok(())
 }
 
 /// What a terminal shows of what is typed.
