@@ -439,6 +439,27 @@ impl Pod {
         self.condition("Ready").is_some_and(|condition| condition.status == "True")
     }
 
+    /// Whether it shows NCCL the identity of its node: the host's name, by its network, and the host's /dev/shm in its
+    /// first container. Without either, NCCL takes pods of one node for separate hosts.
+    pub fn shares_host(&self) -> bool {
+        const SHM: &str = "/dev/shm";
+        let is_host = |volume: &&serde_json::Map<String, serde_json::Value>| {
+            volume.get("hostPath").and_then(|host| host.get("path")?.as_str()) == Some(SHM)
+        };
+        let volumes: Vec<&str> = self
+            .spec
+            .volumes
+            .iter()
+            .filter(is_host)
+            .filter_map(|volume| volume.get("name")?.as_str())
+            .collect();
+        let mounts_it = self.spec.containers.first().is_some_and(|container| {
+            let mut mounts = container.volume_mounts.iter();
+            mounts.any(|mount| mount.mount_path == SHM && volumes.contains(&mount.name.as_str()))
+        });
+        self.spec.host_network && mounts_it
+    }
+
     /// A condition by its type.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.status.conditions.iter().find(|condition| condition.kind == kind)
@@ -475,6 +496,23 @@ mod tests {
             };
             assert_eq!(toleration.tolerates(&taint), expected, "{toleration:?}");
         }
+    }
+
+    #[test]
+    fn host_identity_takes_the_hosts_network_and_memory() {
+        let pod = |network: bool, path: &str, mounted: &str| -> Pod {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {}, "spec": {
+                    "hostNetwork": network, "volumes": [{"name": "v", "hostPath": {"path": path}}],
+                    "containers": [{"name": "c", "volumeMounts": [{"name": mounted, "mountPath": "/dev/shm"}]}],
+                },
+            }))
+            .unwrap()
+        };
+        assert!(pod(true, "/dev/shm", "v").shares_host());
+        assert!(!pod(false, "/dev/shm", "v").shares_host());
+        assert!(!pod(true, "/tmp", "v").shares_host());
+        assert!(!pod(true, "/dev/shm", "w").shares_host());
     }
 
     #[test]

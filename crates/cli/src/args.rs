@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use client::Clients;
 use jobs::Cluster;
 
-use crate::{audit, exit, job, parts, plan, sandbox, submit, top, topo};
+use crate::{audit, demo, exit, job, parts, plan, sandbox, submit, top, topo};
 
 /// GPU topology-aware gang scheduling for Kubernetes
 #[derive(Debug, Parser)]
@@ -50,6 +50,8 @@ impl LogLevel {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Walk through the product pages: eight trainings, their placements and speeds
+    Demo(demo::Demo),
     /// Submit a training job
     #[command(subcommand)]
     Submit(submit::Command),

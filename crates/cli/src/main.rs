@@ -2,6 +2,7 @@
 
 mod args;
 mod audit;
+mod demo;
 mod exit;
 mod job;
 mod output;
@@ -72,6 +73,7 @@ async fn talk(command: Command, connection: &Connection) -> anyhow::Result<Exit>
         Command::Scheduler(scheduler) => scheduler.run(connection).await,
         Command::Operator(operator) => operator.run(connection).await,
         Command::Nodes(nodes) => nodes.run(connection).await,
+        Command::Demo(demo) => demo.run(connection).await,
         Command::Sandbox(sandbox) => sandbox.run(connection).await,
         Command::List(list) => list.run(connection).await,
         Command::Logs(logs) => logs.run(connection).await,

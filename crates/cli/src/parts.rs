@@ -119,7 +119,7 @@ pub(crate) struct Machines {
     nodes: Option<PathBuf>,
     /// Real seconds of a modelled one: 0.1 makes trainings ten times as short; what they print stays the same
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
-    time_scale: f64,
+    pub(crate) time_scale: f64,
     /// Of the jitter in what benchmarks print
     #[arg(long, value_name = "N", default_value = "0")]
     seed: u64,
@@ -138,6 +138,17 @@ fn factor(text: &str) -> Result<f64, String> {
 }
 
 impl Machines {
+    /// The product pages' two nodes, at their own pace.
+    pub(crate) fn of_the_pages() -> Self {
+        Self {
+            machine: "gn6v=2".to_owned(),
+            nodes: None,
+            time_scale: 1.0,
+            seed: 0,
+            links: Links { link_table: None },
+        }
+    }
+
     /// What is simulated, with kubelets at `address`.
     pub(crate) fn options(&self, address: IpAddr) -> anyhow::Result<nodes::Options> {
         let nodes: Vec<NodeSpec> = match &self.nodes {

@@ -54,15 +54,8 @@ impl Sandbox {
     /// Runs a cluster until it is told to stop. `--kubeconfig` says where its kubeconfig goes.
     pub(crate) async fn run(self, connection: &Connection) -> anyhow::Result<Exit> {
         let stop = shutdown()?;
-        let nodes = self.machines.options(self.listen.ip())?;
-        let settings = scheduling::Settings { links: nodes.links.clone(), ..Default::default() };
-        let options = sandbox::Options {
-            listen: self.listen,
-            nodes,
-            scheduler: scheduler::Options { settings, ..Default::default() },
-            without: self.without.into_iter().map(Part::from).collect(),
-        };
-        let mut sandbox = sandbox::Sandbox::start(options).await?;
+        let without = self.without.into_iter().map(Part::from).collect();
+        let mut sandbox = start(&self.machines, self.listen, without).await?;
         let file = connection.kubeconfig.clone().unwrap_or_else(default_file);
         sandbox.write_kubeconfig(&file)?;
         let progress = Progress::new();
@@ -82,6 +75,18 @@ impl Sandbox {
             None => Ok(Exit::DONE),
         }
     }
+}
+
+/// Starts a sandbox of these machines.
+pub(crate) async fn start(
+    machines: &Machines,
+    listen: SocketAddr,
+    without: Vec<Part>,
+) -> anyhow::Result<sandbox::Sandbox> {
+    let nodes = machines.options(listen.ip())?;
+    let settings = scheduling::Settings { links: nodes.links.clone(), ..Default::default() };
+    let scheduler = scheduler::Options { settings, ..Default::default() };
+    Ok(sandbox::Sandbox::start(sandbox::Options { listen, nodes, scheduler, without }).await?)
 }
 
 /// A file of this process's own.

@@ -289,7 +289,7 @@ impl Observed {
             .iter()
             .map(|&name| Some(classes.of(reports.get(name)?.topology.clone())))
             .collect::<Option<_>>()?;
-        let host_identity = self.workers().all(shares_host);
+        let host_identity = self.workers().all(Pod::shares_host);
         let arrangement = Arrangement {
             nodes: nodes.iter().map(AsRef::as_ref).collect(),
             workers: workers
@@ -399,15 +399,6 @@ fn role(pod: &Pod) -> &str {
 
 fn rank(pod: &Pod) -> Option<usize> {
     pod.annotations().get(contract::RANK)?.parse().ok()
-}
-
-/// Whether a pod shows NCCL the node's identity: its host name by the host's network, and the node's /dev/shm.
-fn shares_host(pod: &Pod) -> bool {
-    let shm = pod.spec.volumes.iter().any(|volume| {
-        let path = volume.get("hostPath").and_then(|source| source.get("path"));
-        path.and_then(serde_json::Value::as_str) == Some("/dev/shm")
-    });
-    pod.spec.host_network && shm
 }
 
 /// The last event of each reason that a scheduler writes; once a pod is scheduled, why it waited before is stale.

@@ -205,7 +205,7 @@ async fn train(
                 (names.iter().position(|name| name == node).unwrap_or_default(), worker.gpus)
             })
             .collect(),
-        host_identity: workers.iter().all(|worker| shares_host(&worker.pod)),
+        host_identity: workers.iter().all(|worker| worker.pod.shares_host()),
     };
     let exchange = arrangement.exchange();
     let stands = names.iter().enumerate().map(|(index, name)| {
@@ -243,20 +243,6 @@ fn machines(place: &Place, workers: &[Worker]) -> Result<(Vec<String>, Vec<Arc<C
         }
     }
     Ok((names, machines))
-}
-
-/// Whether NCCL can know that a pod shares its host with others: the host's network and the host's /dev/shm.
-fn shares_host(pod: &Pod) -> bool {
-    const SHM: &str = "/dev/shm";
-    let volume = pod.spec.volumes.iter().find(|volume| {
-        volume.get("hostPath").and_then(|host| host.get("path")?.as_str()) == Some(SHM)
-    });
-    let name = volume.and_then(|volume| volume.get("name")?.as_str());
-    let mounted = |container: &api::pod::Container| {
-        let mut mounts = container.volume_mounts.iter();
-        mounts.any(|mount| mount.mount_path == SHM && Some(mount.name.as_str()) == name)
-    };
-    pod.spec.host_network && pod.spec.containers.first().is_some_and(mounted)
 }
 
 async fn play(place: &Place, io: &Io, script: Script) {
