@@ -20,12 +20,13 @@ use crate::{
     act::{ActError, act},
     launcher::{Config, Launcher},
     reconcile::{Action, Memory, Todo, reconcile},
+    shape::is_topology,
     world::{Heard, Key, World},
 };
 
 /// Jobs that are acted for at once. Each writes one object at a time, or a few workers: a connection each.
 const JOBS_AT_ONCE: usize = 16;
-/// Workers of one job that are made at once.
+/// Workers of one job that are made at once, when a gang is scheduled whatever their order.
 const WORKERS_AT_ONCE: usize = 8;
 /// After the first failure in a row; doubles with each.
 const FIRST_PAUSE: i64 = 1;
@@ -229,6 +230,9 @@ impl Remembered {
 /// told stops nothing.
 async fn carry_out(clients: &Clients, job: &MpiJob, actions: Vec<Action>) -> Result<(), ActError> {
     let mut actions = actions.into_iter().peekable();
+    // Where the default scheduler places them one by one they come in the order of their indices, as a StatefulSet's do:
+    // neighbours in the ring of ranks are neighbours in time.
+    let at_once = if is_topology(job) { WORKERS_AT_ONCE } else { 1 };
     while let Some(action) = actions.next() {
         if matches!(action, Action::Event { .. }) {
             tell(clients, job, &action).await;
@@ -242,7 +246,7 @@ async fn carry_out(clients: &Clients, job: &MpiJob, actions: Vec<Action>) -> Res
         }
         let mut results = stream::iter(group)
             .map(|action| async move { act(clients, job, &action).await })
-            .buffered(WORKERS_AT_ONCE);
+            .buffered(at_once);
         let mut first = Ok(());
         while let Some(result) = results.next().await {
             first = first.and(result);
