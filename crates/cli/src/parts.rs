@@ -94,12 +94,15 @@ pub(crate) struct Operator {
     /// Image that holds ringmaster-rsh, the remote shell of mpirun; else this version's
     #[arg(long, value_name = "IMAGE")]
     agent_image: Option<String>,
+    /// Define the MPIJob resource first, if the cluster has none
+    #[arg(long)]
+    define: bool,
 }
 
 impl Operator {
     /// Runs MPIJobs until it is told to stop.
     pub(crate) async fn run(self, connection: &Connection) -> anyhow::Result<Exit> {
-        let mut options = operator::Options::default();
+        let mut options = operator::Options { define: self.define, ..Default::default() };
         if let Some(image) = self.agent_image {
             options.agent_image = image;
         }

@@ -107,7 +107,7 @@ pub(crate) fn report(node: &NodeSpec, topology: &Topology, links: &LinkTable) ->
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {
             "name": contract::report_name(&node.name), "namespace": contract::REPORT_NAMESPACE,
-            "labels": {contract::REPORT_NODE_LABEL: node.name},
+            "labels": {contract::REPORT_NODE_LABEL: node.name, contract::MODE_LABEL: contract::MODE_TOPOLOGY},
         },
         "data": data,
     })
@@ -147,7 +147,11 @@ mod tests {
     fn a_report_is_read_back_with_uuids_of_its_own() {
         let node = node();
         let made = report(&node, &node.topology, &LinkTable::default());
-        assert_eq!(made["metadata"]["labels"]["nodename"], "gn6v-1");
+        assert_eq!(
+            made["metadata"]["labels"],
+            json!({"nodename": "gn6v-1", "ack.node.gpu.schedule": "topology"}),
+            "by both Arena and the scheduler find it"
+        );
         let data = serde_json::from_value(made["data"].clone()).unwrap();
         let report = NodeReport::from_data("gn6v-1", &data).unwrap();
         assert_eq!(report.topology, node.topology);

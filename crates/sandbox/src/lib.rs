@@ -82,10 +82,7 @@ impl Sandbox {
             Server::start(apiserver::Options { listen: options.listen, ..Default::default() })
                 .await?;
         let clients = clients_of(&server).await.map_err(SandboxError::Client)?;
-        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        client::post(&clients.writes, definitions, &operator::crd())
-            .await
-            .map_err(SandboxError::Definition)?;
+        operator::define(&clients).await.map_err(SandboxError::Definition)?;
         let stop = CancellationToken::new();
         let mut parts = JoinSet::new();
         let has = |part: Part| !options.without.contains(&part);

@@ -23,6 +23,8 @@ struct Field {
     name: &'static str,
     kind: &'static str,
     shape: Shape,
+    /// Whether JSON leaves it out where it is zero; protobuf has it all the same.
+    is_optional: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +36,7 @@ enum Shape {
 }
 
 /// Reads the table: a message's name, then a line a field, indented: number, name and type. `[T]` is a list of T, `{T}` a
-/// map from text to T.
+/// map from text to T. `T?` is left out where it is zero.
 fn messages(table: &'static str) -> Messages {
     let mut messages: Messages = BTreeMap::new();
     let mut message = "";
@@ -49,6 +51,7 @@ fn messages(table: &'static str) -> Messages {
         else {
             continue;
         };
+        let (kind, is_optional) = kind.strip_suffix('?').map_or((kind, false), |kind| (kind, true));
         let inner =
             |open, close| kind.strip_prefix(open).and_then(|kind: &str| kind.strip_suffix(close));
         let (shape, kind) = match (inner('[', ']'), inner('{', '}')) {
@@ -57,7 +60,10 @@ fn messages(table: &'static str) -> Messages {
             _ => (Shape::One, kind),
         };
         if let Ok(number) = number.parse() {
-            messages.entry(message).or_default().insert(number, Field { name, kind, shape });
+            messages
+                .entry(message)
+                .or_default()
+                .insert(number, Field { name, kind, shape, is_optional });
         }
     }
     messages
@@ -172,7 +178,11 @@ fn int_or_string(bytes: &[u8]) -> Option<Value> {
     Some(if is_text { words.into() } else { number.into() })
 }
 
+/// No time at all is an empty message.
 fn time(kind: &str, bytes: &[u8]) -> Option<Value> {
+    if bytes.is_empty() {
+        return Some(Value::Null);
+    }
     let (mut seconds, mut nanoseconds) = (0, 0);
     for (field, wire) in fields(bytes)? {
         match (field, wire) {
@@ -200,7 +210,11 @@ fn message(kind: &str, bytes: &[u8]) -> Option<Value> {
                 }
             }
             Shape::One => {
-                object.insert(field.name.to_owned(), value(field.kind, &wire)?);
+                let value = value(field.kind, &wire)?;
+                let is_zero = value == "" || value == 0 || value == false;
+                if !(value.is_null() || field.is_optional && is_zero) {
+                    object.insert(field.name.to_owned(), value);
+                }
             }
             Shape::Many => {
                 let list =
@@ -310,6 +324,16 @@ mod tests {
         let created = bytes(1, &bytes(8, &[1 << 3, 60]));
         let map = to_json(&body("ConfigMap", &created)).unwrap();
         assert_eq!(map["metadata"]["creationTimestamp"], "1970-01-01T00:01:00Z");
+    }
+
+    #[test]
+    fn what_json_leaves_out_is_left_out() {
+        let raw = bytes(1, &[bytes(1, b"n"), bytes(2, b""), bytes(8, b"")].concat());
+        let map = to_json(&body("ConfigMap", &raw)).unwrap();
+        assert_eq!(map["metadata"], json!({"name": "n"}));
+        // A pointer to zero is a value: no retries.
+        let job = to_json(&body("Job", &bytes(2, &[7 << 3, 0]))).unwrap();
+        assert_eq!(job["spec"], json!({"backoffLimit": 0}));
     }
 
     #[test]

@@ -143,7 +143,7 @@ pub(crate) async fn run(clients: Clients, shutdown: CancellationToken) {
             () = tokio::time::sleep(pause) => {
                 while knows_jobs && knows_pods && let Some(job) = world.next(Timestamp::now()) {
                     if let Err(error) = look(&clients, &mut world, &job).await {
-                        tracing::debug!(job, %error, "a Job is looked at again");
+                        tracing::warn!(job, %error, "a Job is looked at again");
                         world.due.insert(job, Timestamp::now() + RETRY);
                     }
                 }
