@@ -49,7 +49,10 @@ fn pod(job: &str, name: &str, role: &str, node: Option<&str>, gpus: &str) -> Pod
         "spec": {
             "nodeName": node, "hostNetwork": true,
             "volumes": [{ "name": "shm", "hostPath": { "path": "/dev/shm" } }],
-            "containers": [{ "name": "mpi", "resources": { "limits": limits } }],
+            "containers": [{
+                "name": "mpi", "resources": { "limits": limits },
+                "volumeMounts": [{ "name": "shm", "mountPath": "/dev/shm" }],
+            }],
         },
         "status": status,
     }))
