@@ -33,7 +33,7 @@ pub(crate) fn network() -> anyhow::Result<()> {
     let address = format!("{ADDRESS}/24");
     for words in [
         &["link", "set", "lo", "up"][..],
-        &["link", "add", "node", "type", "dummy"],
+        &["link", "add", "node", "type", "bridge"],
         &["addr", "add", &address, "dev", "node"],
         &["link", "set", "node", "up"],
         &["route", "add", "default", "dev", "node"],
